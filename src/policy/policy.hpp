@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/diagnostic.hpp"
+#include "base/result.hpp"
+#include "canon/canon.hpp"
+#include "profile/types.hpp"
+
+// Organisation bundles are meets in a lattice: adding one never permits more, order does not
+// matter. Absent is not empty: a bundle silent on a key permits all of it, an empty list none.
+namespace sandbox::policy {
+
+using PermittedSet = std::optional<std::set<std::string>>;  // nothing: everything
+
+struct Maxima {
+    std::optional<Bytes> memory;
+    std::optional<MilliCpus> cpus;
+    std::optional<std::uint32_t> pids;
+    std::optional<Millis> ttl;
+    std::optional<std::uint32_t> sandboxes;
+    bool operator==(const Maxima&) const = default;
+};
+
+struct Demands {
+    bool read_only_rootfs = false;
+    std::optional<Millis> log_retention;
+    bool cgroup_v2 = false;
+    bool pinned_digests = false;
+    bool operator==(const Demands&) const = default;
+};
+
+struct Bundle {
+    std::string name;
+    std::string valid_until;  // RFC 3339 date or date-time as written; empty: no end
+    PermittedSet drivers, isolation, isolation_classes, network_modes, egress_hosts, mount_sources,
+        capabilities, seccomp, users;
+    Maxima max;
+    Demands require;
+    bool operator==(const Bundle&) const = default;
+};
+
+struct LocatedBundle {
+    Bundle bundle;
+    profile::Locations where;  // "drivers", "max.memory", …
+};
+
+// One bundle file. `file` only names it in diagnostics.
+struct ParsedBundle {
+    std::optional<LocatedBundle> bundle;  // nothing when there are errors
+    std::vector<Diagnostic> diagnostics;
+};
+ParsedBundle parse_bundle(std::string_view toml, std::string_view file);
+
+// A bundle file that could not be used: it denies every launch.
+struct BrokenBundle {
+    std::string file;
+    std::string why;
+    bool operator==(const BrokenBundle&) const = default;
+};
+
+// Which bundle decided a key, for denials and `policy explain`.
+struct Decision {
+    std::string key;    // "drivers", "max.memory"
+    std::string value;  // the effective value, as text
+    std::vector<SourceLocation> by;  // every bundle that constrains the key; sorted
+    bool operator==(const Decision&) const = default;
+};
+
+class EffectivePolicy {
+public:
+    // The meet of all bundles; the result does not depend on their order or repetition.
+    static EffectivePolicy meet(std::vector<LocatedBundle> bundles, std::vector<BrokenBundle> broken = {});
+
+    const Bundle& limits() const noexcept { return meet_; }  // name is empty
+    const std::vector<BrokenBundle>& broken() const noexcept { return broken_; }
+    const std::vector<Decision>& decisions() const noexcept { return decisions_; }  // sorted by key
+
+    // "drivers" permits "oci"? Mount sources are matched as whole path prefixes, egress hosts as
+    // names or "*.suffix"; users as "uid:gid", "uid:*" or "*".
+    bool permits(std::string_view key, std::string_view value) const;
+
+    // The first place that refuses `value` for `key`; an empty file when permitted.
+    SourceLocation refuser(std::string_view key, std::string_view value) const;
+    SourceLocation source_of(std::string_view key) const;  // of a maximum or demand
+
+    // Of the meaning, not of file names or order.
+    const std::string& digest() const noexcept { return digest_; }
+
+private:
+    Bundle meet_;
+    std::vector<LocatedBundle> bundles_;
+    std::vector<BrokenBundle> broken_;
+    std::vector<Decision> decisions_;
+    std::string digest_;
+};
+
+canon::Json to_json(const EffectivePolicy& policy);
+std::string render_explain(const EffectivePolicy& policy);
+
+}  // namespace sandbox::policy

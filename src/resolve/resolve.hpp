@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/diagnostic.hpp"
+#include "facts/facts.hpp"
+#include "plan/plan.hpp"
+#include "policy/policy.hpp"
+#include "profile/types.hpp"
+
+// (request, policy, facts) -> plan or denials. Pure: no clock, environment or file system.
+namespace sandbox::resolve {
+
+enum class DenialClass {
+    invalid_profile,
+    policy_denied,
+    unsupported_requirement,
+    required_control_unavailable,
+    backend_unavailable,
+    backend_artifact_mismatch,
+};
+std::string_view to_string(DenialClass value) noexcept;  // "POLICY_DENIED"
+
+struct Denial {
+    DenialClass denial_class = DenialClass::invalid_profile;
+    std::string reason;       // stable, kebab-case: "driver-not-permitted"
+    std::string key;          // profile key path
+    std::string requirement;  // what the profile states, in words
+    std::string fact;         // the fact or bundle that failed it: "kvm.guest: gap (…)"
+    std::string mend;         // what to do
+    SourceLocation source;    // of the profile key, or of the bundle line that refuses
+    bool operator==(const Denial&) const = default;
+};
+
+struct Request {
+    profile::Profile profile;
+    profile::Locations where;
+};
+
+using Resolution = std::variant<plan::ExecutionPlan, std::vector<Denial>>;
+
+// All denials at once, in a stable order. A broken bundle denies everything.
+Resolution resolve(const Request& request, const policy::EffectivePolicy& policy,
+                   const facts::CapabilitySnapshot& facts);
+
+canon::Json to_json(const std::vector<Denial>& denials);  // {"denials":[…]}, design contract
+std::string render(const std::vector<Denial>& denials);   // for people
+
+}  // namespace sandbox::resolve
