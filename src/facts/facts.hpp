@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -60,6 +61,8 @@ inline constexpr std::string_view kUtsNamespace = "namespace.uts";
 inline constexpr std::string_view kNetNamespace = "namespace.net";
 inline constexpr std::string_view kCgroupNamespace = "namespace.cgroup";
 inline constexpr std::string_view kSeccomp = "seccomp.filter";                  // filter really loaded
+inline constexpr std::string_view kSeccompRulesDefault = "seccomp.rules.default";  // digest of our rules
+inline constexpr std::string_view kSeccompRulesStrict = "seccomp.rules.strict";
 inline constexpr std::string_view kNoNewPrivileges = "process.no_new_privs";
 inline constexpr std::string_view kLandlock = "landlock.abi";                   // "7"
 inline constexpr std::string_view kCgroupHierarchy = "cgroup.hierarchy";        // "v2" | "v1" | "hybrid"
@@ -105,5 +108,11 @@ inline constexpr std::string_view kNft = "helper.nft";
 inline constexpr std::string_view kLegacyTiocsti = "kernel.legacy_tiocsti";     // note
 inline constexpr std::string_view kVsockNsMode = "kernel.vsock_ns_mode";        // note
 }  // namespace name
+
+// Every name above, sorted.
+std::span<const std::string_view> all_names() noexcept;
+
+// What an operator does about a gap in `name`: one line, imperative; empty for a name not known.
+std::string_view mend(std::string_view name) noexcept;
 
 }  // namespace sandbox::facts
