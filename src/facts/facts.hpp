@@ -107,6 +107,12 @@ inline constexpr std::string_view kNewuidmap = "helper.newuidmap";
 inline constexpr std::string_view kNft = "helper.nft";
 inline constexpr std::string_view kLegacyTiocsti = "kernel.legacy_tiocsti";     // note
 inline constexpr std::string_view kVsockNsMode = "kernel.vsock_ns_mode";        // note
+inline constexpr std::string_view kHostSmt = "host.smt";                        // note, "on" | "off" | "unknown"
+inline constexpr std::string_view kHostKsm = "host.ksm";                        // note
+inline constexpr std::string_view kHostSwap = "host.swap";                      // note, "on" | "off"
+inline constexpr std::string_view kHostMitigations = "host.mitigations";        // note, "vulnerable: …" | "mitigated"
+inline constexpr std::string_view kHostCorePattern = "host.core_pattern";       // note, "file" | "pipe"
+inline constexpr std::string_view kGuestInitrd = "vmm.guest_initrd";
 }  // namespace name
 
 // Every name above, sorted.

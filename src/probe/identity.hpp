@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+
+// Which file stands behind an artifact, exactly.
+namespace sandbox::probe {
+
+enum class Tool { crun, qemu, virtiofsd, own, data };  // own: sandbox-init, sandbox-shim; data: kernels
+
+struct ArtifactIdentity {
+    std::string version;  // empty when the tool tells none
+    std::string sha256;   // "sha256:…"
+    std::uint64_t size = 0;
+    std::uint32_t uid = 0;
+    std::uint32_t mode = 0;  // permission bits
+};
+
+// Reads and hashes the file through one descriptor; a crun or qemu is then asked for its version in
+// a disposable child, crun from a sealed copy of the very bytes that were hashed.
+[[nodiscard]] Result<ArtifactIdentity> identify(Tool tool, const std::string& path,
+                                                std::chrono::milliseconds deadline);
+
+// "crun version 1.8.1\n…" -> "1.8.1"; "QEMU emulator version 7.2.22 (Debian …" -> "7.2.22".
+// Empty when the text is of another shape.
+std::string parse_version(Tool tool, std::string_view output);
+
+}  // namespace sandbox::probe
