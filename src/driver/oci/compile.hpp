@@ -10,6 +10,7 @@
 #include "base/result.hpp"
 #include "driver/driver.hpp"
 #include "plan/plan.hpp"
+#include "wire/messages.hpp"
 
 // (plan, binding) -> everything the launcher will do, as data. Pure.
 //
@@ -35,6 +36,10 @@ struct MountIdMap {
 
 enum class Access { read_only, read_write };
 
+// What a mount target lies in. A missing target in a tree of ours is made; in an operator's tree
+// it must exist, for nothing of ours is ever written there.
+enum class Ground { ours, operators };
+
 // The root itself, first of all steps.
 struct RootTmpfs {
     std::uint32_t owner = 0;  // host id
@@ -45,8 +50,7 @@ struct Overlay {
     std::string target;  // below the tree, "" is the root
     HostPath lower;
     MountIdMap lower_map;
-    std::uint32_t owner = 0;  // host id of the upper layer's root, used when the lower is not mapped
-    std::uint64_t size = 0;   // of the upper tmpfs
+    std::uint64_t size = 0;  // of the upper tmpfs
     bool operator==(const Overlay&) const = default;
 };
 // Paths below the tree carry no leading slash. A node that exists already is left alone when it
@@ -69,14 +73,13 @@ struct MakeFile {
     std::uint32_t owner = 0;
     bool operator==(const MakeFile&) const = default;
 };
-// Recursive clone of `source`; nosuid, nodev (recursively, read-only too). The target is made
-// when missing and no grant covers it; an operator's tree is never written to.
+// Recursive clone of `source`; nosuid, nodev (recursively, read-only too).
 struct BindMount {
     HostPath source;
     std::string target;
     Access access = Access::read_only;
     MountIdMap map;
-    bool planned = true;  // false: base of the tree (/usr), not a [[mount]] of the profile
+    Ground ground = Ground::ours;
     bool operator==(const BindMount&) const = default;
 };
 struct TmpfsMount {
@@ -86,6 +89,7 @@ struct TmpfsMount {
     std::uint32_t owner_uid = 0;
     std::uint32_t owner_gid = 0;
     Access access = Access::read_write;
+    Ground ground = Ground::ours;
     bool operator==(const TmpfsMount&) const = default;
 };
 // Covers `path` with our own empty file or directory, read-only. `pinned` ancestors inside a
@@ -93,6 +97,8 @@ struct TmpfsMount {
 struct MaskPath {
     std::string path;
     std::vector<std::string> pinned;
+    Ground ground = Ground::ours;
+    HostPath host;  // operators' ground: where the path lies on the host
     bool operator==(const MaskPath&) const = default;
 };
 // Last step: the root mount becomes read-only.
@@ -115,6 +121,15 @@ struct OciArtifact {
 
 // Fails when the plan holds what this driver does not express (a bug of the resolver: law 11).
 [[nodiscard]] Result<OciArtifact> compile(const plan::ExecutionPlan& plan, const Binding& binding);
+
+// The OPEN that starts the profile's [process]: kind service, gate on, stdio by descriptors (the
+// log worker's pipes). Requires: the plan is not idle.
+[[nodiscard]] wire::Open service_open(const plan::ExecutionPlan& plan);
+
+// The OPEN of an exec session with the plan's user, environment, cwd, umask and limits: gate on,
+// stdio by frames; the caller changes what its user asked for.
+[[nodiscard]] wire::Open exec_open(const plan::ExecutionPlan& plan,
+                                   std::vector<std::string> argv);
 
 // `plan --artifact`: one JSON object (config, steps, bootstrap in hex, cgroup settings).
 [[nodiscard]] Result<std::string> render(const OciArtifact& artifact);

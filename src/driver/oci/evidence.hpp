@@ -7,7 +7,7 @@
 #include "driver/driver.hpp"
 #include "driver/oci/launch.hpp"
 #include "plan/plan.hpp"
-#include "wire/port5001.hpp"
+#include "wire/messages.hpp"
 
 // What the kernel says is in force. Reads only; writes nothing into the sandbox.
 namespace sandbox::driver::oci {
