@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "sys/deadline.hpp"
+#include "sys/fd.hpp"
+#include "sys/procfs.hpp"
+
+namespace sandbox::sys::cgroup {
+
+enum class Layout { none, v1, v2, hybrid };
+std::string_view to_string(Layout layout) noexcept;
+enum class Version { v1, v2 };
+
+// One mounted hierarchy.
+struct Hierarchy {
+    Version version = Version::v2;
+    std::string mount;                     // "/sys/fs/cgroup/memory"
+    std::vector<std::string> controllers;  // v1: co-mounted ones; v2: cgroup.controllers; sorted
+    std::string name;                      // v1 named hierarchy ("systemd"), else empty
+    bool operator==(const Hierarchy&) const = default;
+};
+
+struct Host {
+    Layout layout = Layout::none;
+    std::vector<Hierarchy> hierarchies;
+    // True when crun must not see /sys/fs/cgroup/unified: a tmpfs holds the v1 mounts and the v2
+    // one beside them still has controllers (crun 1.8.1 refuses to start then).
+    bool cover_unified = false;
+
+    const Hierarchy* v2() const noexcept;
+    // Who has this controller; v1 wins, since a controller is in one place at a time. Null: nobody.
+    const Hierarchy* with(std::string_view controller) const noexcept;
+};
+
+// Pure: the mounts of a process, and what cgroup.controllers of each v2 mount says.
+Host detect(const std::vector<MountInfo>& mounts,
+            const std::map<std::string, std::string>& v2_controllers);
+[[nodiscard]] Result<Host> detect();  // of this process
+
+// As plan::CgroupSetting, which sys may not include.
+struct Setting {
+    std::string controller;
+    std::string file;
+    std::string value;
+    bool operator==(const Setting&) const = default;
+};
+
+struct Usage {
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t memory_peak = 0;
+    std::uint64_t oom_kills = 0;
+    std::uint64_t pids = 0;
+    std::uint64_t pids_refused = 0;  // forks refused by the limit
+    std::uint64_t cpu_usage_us = 0;
+    std::uint64_t cpu_throttled_us = 0;
+    std::uint64_t cpu_throttled_periods = 0;
+};
+
+struct DirIdentity {
+    std::string path;  // absolute, in the cgroup mount
+    FileIdentity identity;
+    bool operator==(const DirIdentity&) const = default;
+};
+
+// What a child needs to be in the cgroup. v1: it writes "0" to each descriptor while it is
+// single-threaded (join_self). v2: pass dir to CLONE_INTO_CGROUP (CloneOptions::cgroup_dir).
+struct JoinHandles {
+    std::vector<UniqueFd> tasks;  // v1, opened by us: our credentials count, not the child's
+    UniqueFd dir;                 // v2, or invalid
+    std::vector<int> task_numbers() const;
+};
+// Async-signal-safe: 0 or an errno.
+int join_self(std::span<const int> tasks) noexcept;
+
+// One cgroup, known by one path below the root of each hierarchy that is needed. Does not remove
+// anything when destroyed: cgroups outlive their makers and are removed by name.
+class CgroupTree {
+public:
+    // Makes "/sandbox/ID" and its parents in every hierarchy that has one of `controllers`; on v2
+    // enables them top-down in every ancestor. On v1 fills cpuset.cpus and .mems from the parent.
+    // A controller that nobody has is Code::unavailable. The freezer is added on v1: kill needs it.
+    // Existing folders are taken over (idempotent).
+    [[nodiscard]] static Result<CgroupTree> create(const Host& host, const std::string& path,
+                                                   std::span<const std::string> controllers);
+    // What exists of it, in any hierarchy of the host: for reconcile. Empty when nothing does.
+    [[nodiscard]] static Result<CgroupTree> find(const Host& host, const std::string& path);
+
+    // The cgroup PATH/NAME, made in the same hierarchies. On v2 its controllers are those enabled
+    // in this one by then.
+    [[nodiscard]] Result<CgroupTree> make_child(const std::string& name) const;
+
+    const std::string& path() const noexcept { return path_; }
+    bool empty() const noexcept { return dirs_.empty(); }  // exists nowhere
+    std::vector<std::string> folders() const;              // absolute
+    std::vector<DirIdentity> identities() const;
+
+    // v2: enables the controllers for the children. Requires: no process in this cgroup itself.
+    // v1: nothing to do.
+    [[nodiscard]] Status enable_for_children(std::span<const std::string> controllers) const;
+    // Writes, reads back, compares. A difference is Code::conflict naming both.
+    [[nodiscard]] Status set(std::span<const Setting> settings) const;
+    [[nodiscard]] Status verify(std::span<const Setting> settings) const;  // read back only
+    [[nodiscard]] Result<std::string> read(const std::string& controller,
+                                           const std::string& file) const;  // trimmed
+    // v2: gives cgroup.procs (and the folder when asked to delegate) to an id.
+    [[nodiscard]] Status chown_procs(uid_t uid, gid_t gid) const;
+
+    [[nodiscard]] Result<JoinHandles> join_handles() const;
+    // Processes here and below, sorted, each once.
+    [[nodiscard]] Result<std::vector<pid_t>> processes() const;
+    // SIGKILL to everything here and below, also what forks meanwhile; returns when empty.
+    [[nodiscard]] Status kill_all(Deadline deadline) const;
+    [[nodiscard]] Status freeze(Deadline deadline) const;
+    [[nodiscard]] Status thaw(Deadline deadline) const;
+    [[nodiscard]] Result<Usage> usage() const;
+    // Removes this and everything below, waiting for it to be empty. Idempotent.
+    [[nodiscard]] Status remove(Deadline deadline) const;
+
+private:
+    struct Dir {
+        Hierarchy hierarchy;
+        std::string path;  // absolute
+        UniqueFd fd;
+    };
+    CgroupTree(std::string path, std::vector<Dir> dirs)
+        : path_(std::move(path)), dirs_(std::move(dirs))
+    {
+    }
+    const Dir* dir_of(std::string_view controller) const noexcept;
+
+    std::string path_;
+    std::vector<Dir> dirs_;
+};
+
+// Removes the parent "/sandbox" in every hierarchy where it is empty by now; busy is success.
+[[nodiscard]] Status remove_if_empty(const Host& host, const std::string& path);
+
+}  // namespace sandbox::sys::cgroup

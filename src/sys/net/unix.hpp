@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "sys/fd.hpp"
+
+namespace sandbox::sys {
+
+enum class SocketType { stream, seqpacket };
+
+struct SocketPair {
+    UniqueFd first;
+    UniqueFd second;
+};
+[[nodiscard]] Result<SocketPair> socket_pair(SocketType type);
+
+// Sockets by folder descriptor and name: a path of any length works, because the kernel is given
+// /proc/self/fd/N/name (sun_path holds 108 bytes). `name` has no slash and at most 64 bytes.
+[[nodiscard]] Result<UniqueFd> unix_listen(int dir, const std::string& name, SocketType type,
+                                           mode_t mode, int backlog = 64);
+[[nodiscard]] Result<UniqueFd> unix_connect(int dir, const std::string& name, SocketType type);
+// The same for a whole path: opens its folder first.
+[[nodiscard]] Result<UniqueFd> unix_listen(const std::string& path, SocketType type, mode_t mode,
+                                           int backlog = 64);
+[[nodiscard]] Result<UniqueFd> unix_connect(const std::string& path, SocketType type);
+[[nodiscard]] Result<UniqueFd> accept_one(int listener);  // CLOEXEC
+
+// Descriptors that one message may carry. The kernel's own ceiling is 253 (SCM_MAX_FD).
+inline constexpr std::size_t kMaxFds = 16;
+
+// One sendmsg(2) with SCM_RIGHTS. On a stream socket `bytes` must not be empty. MSG_NOSIGNAL.
+[[nodiscard]] Status send_fds(int socket, std::string_view bytes, std::span<const int> fds);
+
+struct Received {
+    std::string bytes;           // empty at end of stream
+    std::vector<UniqueFd> fds;   // CLOEXEC
+    std::optional<pid_t> pid;    // SCM_CREDENTIALS, when enable_credentials() was called
+    std::optional<uid_t> uid;
+    std::optional<gid_t> gid;
+};
+// One recvmsg(2). More than `max_bytes` (seqpacket) or more than `max_fds` descriptors is
+// Code::corrupt and every descriptor that came is closed. Requires: max_fds <= kMaxFds.
+[[nodiscard]] Result<Received> recv_fds(int socket, std::size_t max_bytes, std::size_t max_fds);
+
+[[nodiscard]] Status enable_credentials(int socket);  // SO_PASSCRED
+
+struct PeerCredentials {
+    pid_t pid = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+};
+[[nodiscard]] Result<PeerCredentials> peer_credentials(int socket);  // SO_PEERCRED
+
+}  // namespace sandbox::sys

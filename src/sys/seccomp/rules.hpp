@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The allowlist as data, without one system call: a library of its own (dep_seccomp_rules), so that
+// pure code may use it.
+namespace sandbox::sys::seccomp {
+
+// outer: loaded by the OCI runtime, in force for PID 1 (which makes session children by clone3).
+// standard, strict: what every session gets on top, just before exec.
+enum class Profile { outer, standard, strict };
+std::string_view to_string(Profile profile) noexcept;
+
+enum class Arch { x86_64, aarch64 };
+std::string_view to_string(Arch arch) noexcept;
+std::uint32_t audit_arch(Arch arch) noexcept;  // AUDIT_ARCH_*
+std::optional<Arch> native_arch() noexcept;    // of this build
+
+// The kernel numbers; nothing when the architecture has no such call.
+std::optional<int> syscall_number(std::string_view name, Arch arch) noexcept;
+std::string_view syscall_name(int number, Arch arch) noexcept;  // empty when unknown
+// The highest number in our table. Above it the answer is ENOSYS, so that a newer libc falls back.
+int last_known_number(Arch arch) noexcept;
+
+// (low 32 bits of argument & mask) == value. The kernel itself takes these arguments as 32-bit.
+struct Condition {
+    std::uint8_t argument = 0;
+    std::uint32_t mask = 0xffffffffU;
+    std::uint32_t value = 0;
+    bool operator==(const Condition&) const = default;
+};
+using Match = std::vector<Condition>;  // all of them
+
+enum class Verdict {
+    allow,           // whatever the arguments
+    allow_only_if,   // one of the matches holds, else EPERM
+    allow_unless,    // EPERM when one of the matches holds
+    no_such_call     // ENOSYS: callers have a fall-back that we can check
+};
+
+struct Rule {
+    std::string_view syscall;
+    Verdict verdict = Verdict::allow;
+    std::vector<Match> matches;
+    bool operator==(const Rule&) const = default;
+};
+
+// Sorted by name, each name once. A name not listed: EPERM. A foreign architecture, x32 included:
+// the process is killed.
+const std::vector<Rule>& rules(Profile profile);
+
+// The rules as text: one line each, the thing that is digested and that `inspect` may show.
+std::string canonical_text(Profile profile);
+
+}  // namespace sandbox::sys::seccomp
