@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/codec.hpp"
+#include "plan/fields.hpp"
+#include "plan/names.hpp"
+#include "profile/names.hpp"
+#include "profile/profile.hpp"
+
+namespace sandbox::plan {
+
+using canon::Json;
+
+namespace {
+
+std::optional<Millis> millis(Fields& fields, const char* key)
+{
+    const auto count = fields.maybe_number<std::uint64_t>(key);
+    if (!count) return std::nullopt;
+    return Millis(static_cast<std::int64_t>(*count));
+}
+
+std::vector<GuestPath> paths(Fields& fields, const char* key)
+{
+    std::vector<GuestPath> out;
+    for (std::string& text : fields.texts(key)) out.emplace_back(std::move(text));
+    return out;
+}
+
+ProcessPlan process(Fields fields)
+{
+    ProcessPlan out;
+    out.argv = fields.texts("argv");
+    out.idle = fields.flag("idle");
+    out.env = fields.text_map("env");
+    out.cwd = GuestPath(fields.text("cwd"));
+    out.uid = fields.number<std::uint32_t>("uid");
+    out.gid = fields.number<std::uint32_t>("gid");
+    out.umask = fields.number<std::uint32_t>("umask");
+    out.terminal = fields.flag("terminal");
+    out.timeout = millis(fields, "timeout_ms");
+    out.rlimits = fields.number_map("rlimits");
+    fields.close();
+    return out;
+}
+
+RootfsPlan rootfs(Fields fields)
+{
+    RootfsPlan out;
+    out.kind = fields.text("kind");
+    out.source = HostPath(fields.text("source"));
+    out.read_only = fields.flag("read_only");
+    out.strategy = fields.choice<RootfsStrategy>("strategy", kRootfsStrategies);
+    out.ownership = fields.choice<Ownership>("ownership", kOwnerships);
+    out.etc = fields.text_map("etc");
+    fields.close();
+    return out;
+}
+
+MountPlan mount(Fields& fields)
+{
+    MountPlan out;
+    out.type = fields.choice<profile::MountType>("type", profile::names_of(profile::MountType{}));
+    out.source = HostPath(fields.text("source"));
+    out.target = GuestPath(fields.text("target"));
+    out.read_only = fields.flag("read_only");
+    out.ownership = fields.choice<Ownership>("ownership", kOwnerships);
+    if (const auto size = fields.maybe_number<std::uint64_t>("size")) out.size = Bytes{*size};
+    out.mode = fields.number<std::uint32_t>("mode");
+    fields.close();
+    return out;
+}
+
+NetworkPlan network(Fields fields)
+{
+    NetworkPlan out;
+    out.mode =
+        fields.choice<profile::NetworkMode>("mode", profile::names_of(profile::NetworkMode{}));
+    out.hostname = fields.text("hostname");
+    fields.close();
+    return out;
+}
+
+std::vector<CgroupSetting> settings(Fields& fields, const char* key)
+{
+    std::vector<CgroupSetting> out;
+    for (Fields& item : fields.objects(key)) {
+        out.push_back({item.text("controller"), item.text("file"), item.text("value")});
+        item.close();
+    }
+    return out;
+}
+
+ResourcePlan resources(Fields fields)
+{
+    ResourcePlan out;
+    out.version = fields.choice<CgroupVersion>("version", kCgroupVersions);
+    out.controllers = fields.texts("controllers");
+    out.workload = settings(fields, "workload");
+    out.control = settings(fields, "control");
+    fields.close();
+    return out;
+}
+
+SecurityPlan security(Fields fields)
+{
+    SecurityPlan out;
+    out.namespaces = fields.texts("namespaces");
+    out.capabilities = fields.texts("capabilities");
+    out.seccomp = fields.choice<profile::SeccompProfile>(
+        "seccomp", profile::names_of(profile::SeccompProfile{}));
+    out.seccomp_digest = fields.text("seccomp_digest");
+    out.landlock_abi = fields.number<std::uint32_t>("landlock_abi");
+    out.id_count = fields.number<std::uint32_t>("id_count");
+    out.masked = paths(fields, "masked");
+    out.read_only = paths(fields, "read_only");
+    fields.close();
+    return out;
+}
+
+void findings(Fields& fields, PlanContent& out)
+{
+    for (Fields& item : fields.objects("controls")) {
+        out.controls.push_back({item.text("name"), item.text("mechanism"), item.text("planned")});
+        item.close();
+    }
+    for (Fields& item : fields.objects("unenforced")) {
+        out.unenforced.push_back({item.text("name"), item.text("reason")});
+        item.close();
+    }
+    for (auto& [name, item] : fields.object_map("facts")) {
+        out.facts.emplace(name, FactRef{item.text("status"), item.text("value")});
+        item.close();
+    }
+}
+
+}  // namespace
+
+Result<PlanContent> content_from_json(const Json& json)
+{
+    Failure failure;
+    Fields fields(json, "plan", failure);
+    PlanContent out;
+    const Json& request = fields.raw("request");
+    out.driver = fields.choice<profile::Driver>("driver", profile::names_of(profile::Driver{}));
+    out.isolation_class = fields.choice<IsolationClass>("isolation_class", kIsolationClasses);
+    out.process = process(fields.object("process"));
+    out.rootfs = rootfs(fields.object("rootfs"));
+    for (Fields& item : fields.objects("mounts")) out.mounts.push_back(mount(item));
+    out.masks = paths(fields, "masks");
+    out.network = network(fields.object("network"));
+    out.resources = resources(fields.object("resources"));
+    out.security = security(fields.object("security"));
+    findings(fields, out);
+    out.policy_digest = fields.text("policy_digest");
+    out.artifacts = fields.text_map("artifacts");
+    out.warnings = fields.texts("warnings");
+    fields.close();
+    TRY_VOID(failure.status());
+    out.request = TRY_WITH(profile::from_json(request), "plan.request");
+    return out;
+}
+
+}  // namespace sandbox::plan
