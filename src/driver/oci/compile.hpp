@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -114,8 +115,15 @@ struct OciArtifact {
     std::string config_digest;      // "sha256:…"
     std::vector<TreeStep> steps;    // in order
     std::string bootstrap;          // wire bootstrap record for PID 1, handed over as a sealed memfd
-    std::vector<plan::CgroupSetting> workload;  // as in the plan: written and read back by launch
+    // As in the plan: written and read back by create_cgroups().
+    std::vector<plan::CgroupSetting> workload;
     std::vector<plan::CgroupSetting> control;
+    std::vector<std::string> controllers;
+    // What service_open() will ask of PID 1; argv is empty for an idle sandbox.
+    std::vector<std::string> argv;
+    GuestPath cwd;
+    std::uint32_t umask = 0;
+    std::optional<Millis> timeout;
     bool operator==(const OciArtifact&) const = default;
 };
 

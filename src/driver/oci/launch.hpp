@@ -22,8 +22,8 @@ namespace sandbox::driver::oci {
 // --- programs ---------------------------------------------------------------------------------
 
 struct SealedPrograms {
-    sys::Fd runtime;  // crun, sealed memfd
-    sys::Fd init;     // sandbox-init, sealed memfd
+    sys::UniqueFd runtime;  // crun, sealed memfd
+    sys::UniqueFd init;     // sandbox-init, sealed memfd
 };
 
 // Copies, hashes once and seals; the digests must equal plan.artifacts "oci.runtime" and
@@ -46,7 +46,7 @@ struct SealedPrograms {
 // in the plan's controller order; v2 the leaf's directory.
 struct SessionLeaf {
     std::string name;
-    std::vector<sys::Fd> joins;
+    std::vector<sys::UniqueFd> joins;
 };
 [[nodiscard]] Result<SessionLeaf> create_session_leaf(const plan::ExecutionPlan& plan,
                                                       const Binding& binding,
@@ -66,25 +66,20 @@ struct Placeholder {
     HostPath path;
     bool operator==(const Placeholder&) const = default;
 };
-struct FileIdentity {
-    std::uint64_t device = 0;
-    std::uint64_t inode = 0;
-    bool operator==(const FileIdentity&) const = default;
-};
 // Looks only. A missing parent is an error (Code::not_found).
 [[nodiscard]] Result<std::vector<Placeholder>> list_placeholders(const OciArtifact& artifact);
 // O_EXCL: somebody else's file there is Code::already_exists.
-[[nodiscard]] Result<FileIdentity> create_placeholder(const Placeholder& placeholder);
+[[nodiscard]] Result<sys::FileIdentity> create_placeholder(const Placeholder& placeholder);
 // Removes it only while it is the same inode and still empty; gone already is success, anything
 // else Code::foreign.
-[[nodiscard]] Status remove_placeholder(const Placeholder& placeholder, FileIdentity identity);
+[[nodiscard]] Status remove_placeholder(const Placeholder& placeholder, sys::FileIdentity identity);
 
 // --- launch -----------------------------------------------------------------------------------
 
 struct SourceIdentity {
     HostPath wanted;
     std::string resolved;  // what the descriptor really is
-    FileIdentity identity;
+    sys::FileIdentity identity;
 };
 
 struct LaunchOptions {
@@ -92,12 +87,12 @@ struct LaunchOptions {
 };
 
 struct Launched {
-    sys::Fd channel;    // SEQPACKET to PID 1; closing it ends the sandbox
+    sys::UniqueFd channel;    // SEQPACKET to PID 1; closing it ends the sandbox
     sys::Pidfd init;    // PID 1, seen from here
     int init_pid = -1;  // its pid here; valid while `init` is
     sys::Pidfd runtime;  // crun: reap with waitpid when it ends (exit 0 expected), do not wait for it
     int runtime_pid = -1;
-    sys::Fd diagnostics;  // crun's stdout and stderr, non-blocking; drained for errors only
+    sys::UniqueFd diagnostics;  // crun's stdout and stderr, non-blocking; drained for errors only
     std::vector<SourceIdentity> sources;
 };
 
