@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ledger/connection.hpp"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+
+#include "ledger/schema.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::ledger {
+
+namespace {
+
+// How long one call waits for other processes. A writer holds the lock for about a millisecond;
+// a hundred of them side by side need a tenth of a second, so five seconds mean a stuck writer.
+constexpr std::int64_t kBusyLimit = 5'000'000'000;  // ns
+// SQLite's own handler backs off to 100 ms, which starves late comers; these naps stay short.
+constexpr std::int64_t kFirstNap = 100'000;   // ns
+constexpr std::int64_t kLongestNap = 5'000'000;  // ns
+constexpr const char* kVfsName = "sandbox-ledger";
+
+std::int64_t monotonic_ns()
+{
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+thread_local std::int64_t busy_since = 0;
+
+int nap_while_busy(void*, int tries)
+{
+    const std::int64_t now = monotonic_ns();
+    if (tries == 0) busy_since = now;
+    if (now - busy_since > kBusyLimit) return 0;
+    const std::int64_t nap = std::min(kLongestNap, kFirstNap << std::min(tries, 10));
+    // Spread by address-space layout and time, so that waiters do not wake in step.
+    const timespec pause{0, nap / 2 + now % (nap / 2 + 1)};
+    nanosleep(&pause, nullptr);
+    return 1;
+}
+
+int keep_path(sqlite3_vfs*, const char* name, int size, char* out)
+{
+    const std::size_t length = std::strlen(name);
+    if (length >= static_cast<std::size_t>(size)) return SQLITE_CANTOPEN;
+    std::memcpy(out, name, length + 1);
+    return SQLITE_OK;
+}
+
+// SQLite's unix VFS resolves links in the name and then refuses more than 512 bytes. Ours keeps
+// "/proc/self/fd/N/ledger.db" as it is: the folder is fixed by descriptor, its path may be long.
+const char* registered_vfs()
+{
+    static std::once_flag once;
+    static sqlite3_vfs vfs;
+    static bool registered = false;
+    std::call_once(once, [] {
+        const sqlite3_vfs* original = sqlite3_vfs_find("unix");
+        if (original == nullptr) return;
+        vfs = *original;
+        vfs.pNext = nullptr;
+        vfs.zName = kVfsName;
+        vfs.xFullPathname = keep_path;
+        registered = sqlite3_vfs_register(&vfs, 0) == SQLITE_OK;
+    });
+    return registered ? kVfsName : nullptr;
+}
+
+Result<WhenMissing> check_file(int dir_fd, OpenMode mode)
+{
+    const std::string name(kFileName);
+    struct stat info{};
+    if (fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno == ENOENT && mode == OpenMode::create) return WhenMissing::create;
+        return fail_errno("fstatat", name);
+    }
+    if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 0022) != 0) {
+        return fail(Code::permission_denied,
+                    "ledger.db: wanted a regular file that only its owner (uid " +
+                        std::to_string(geteuid()) + ") can write, found mode " +
+                        std::to_string(info.st_mode & 07777) + " (decimal), owner " +
+                        std::to_string(info.st_uid) + ": find out who made it, then remove or mend it");
+    }
+    return WhenMissing::fail;
+}
+
+Code code_of(int primary)
+{
+    switch (primary) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return Code::unavailable;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return Code::corrupt;
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_TOOBIG: return Code::resource_exhausted;
+    case SQLITE_READONLY:
+    case SQLITE_PERM: return Code::permission_denied;
+    case SQLITE_CONSTRAINT: return Code::already_exists;
+    case SQLITE_MISUSE:
+    case SQLITE_ERROR: return Code::internal;
+    default: return Code::io;
+    }
+}
+
+std::string_view advice(int primary)
+{
+    switch (primary) {
+    case SQLITE_BUSY: return ": another process holds it; try again, or look who has it open";
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return ": the file is damaged; stop here and restore it from a copy";
+    case SQLITE_FULL: return ": the disk is full; stop and rm still need a few KiB, free some";
+    default: return "";
+    }
+}
+
+bool is_sync_failure(int extended)
+{
+    return extended == SQLITE_IOERR_FSYNC || extended == SQLITE_IOERR_DIR_FSYNC;
+}
+
+int bind(sqlite3_stmt* statement, int index, const Value& value)
+{
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+        return sqlite3_bind_int64(statement, index, *integer);
+    }
+    const auto& text = std::get<std::string>(value);
+    if (text.size() > kMaxText) return SQLITE_TOOBIG;
+    // The row outlives the step: no copy.
+    return sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()),
+                             SQLITE_STATIC);
+}
+
+Row read_row(sqlite3_stmt* statement)
+{
+    Row row;
+    const int columns = sqlite3_column_count(statement);
+    row.reserve(static_cast<std::size_t>(columns));
+    for (int i = 0; i < columns; ++i) {
+        if (sqlite3_column_type(statement, i) == SQLITE_INTEGER) {
+            row.emplace_back(std::int64_t{sqlite3_column_int64(statement, i)});
+            continue;
+        }
+        // Anything else is read as a blob: bytes and length are then exact.
+        const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement, i));
+        const int size = sqlite3_column_bytes(statement, i);
+        row.emplace_back(bytes == nullptr ? std::string{}
+                                          : std::string(bytes, static_cast<std::size_t>(size)));
+    }
+    return row;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Connection>> Connection::open(int dir_fd, OpenMode mode)
+{
+    const WhenMissing when_missing = TRY_WITH(check_file(dir_fd, mode), "open the ledger");
+    const char* vfs = registered_vfs();
+    if (vfs == nullptr) return fail(Code::internal, "ledger: SQLite has no unix VFS");
+    std::unique_ptr<Connection> connection(new Connection);
+    connection->dir_ = TRY(sys::duplicate(dir_fd, 3));
+    const std::string path = sys::fd_path(connection->dir_.get()) + "/" + std::string(kFileName);
+    const int flags = (mode == OpenMode::read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) |
+                      (when_missing == WhenMissing::create ? SQLITE_OPEN_CREATE : 0) |
+                      SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    const int code = sqlite3_open_v2(path.c_str(), &connection->db_, flags, vfs);
+    if (code != SQLITE_OK) return connection->failure(code, "open");
+    TRY_VOID(connection->configure(mode, when_missing));
+    return connection;
+}
+
+Status Connection::configure(OpenMode mode, WhenMissing when_missing)
+{
+    sqlite3_busy_handler(db_, nap_while_busy, nullptr);
+    // Closing must be quick and must not checkpoint under a waiting client: compact() does.
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_limit(db_, SQLITE_LIMIT_LENGTH, static_cast<int>(4 * kMaxText));
+    if (when_missing == WhenMissing::create) {
+        // By name, not by a descriptor of ours: closing one would drop this process's POSIX locks.
+        const std::string name(kFileName);
+        if (fchmodat(dir_.get(), name.c_str(), 0600, 0) != 0) return fail_errno("fchmodat", name);
+    }
+    TRY_VOID(run("PRAGMA synchronous=FULL"));
+    return migrate(mode);
+}
+
+Status Connection::migrate(OpenMode mode)
+{
+    const auto version = [this]() -> Result<std::int64_t> {
+        const auto rows = TRY(run("PRAGMA user_version"));
+        return std::get<std::int64_t>(rows.at(0).at(0));
+    };
+    const std::int64_t found = TRY(version());
+    if (found == kSchemaVersion) return {};
+    if (found > kSchemaVersion) {
+        return fail(Code::unavailable,
+                    "the ledger was written by a newer release (schema " + std::to_string(found) +
+                        ", this one knows " + std::to_string(kSchemaVersion) +
+                        "): use that release, nothing was read or changed");
+    }
+    if (mode == OpenMode::read_only) {
+        return fail(Code::unavailable, "the ledger has schema " + std::to_string(found) +
+                                           " and is open for reading only: run a verb that writes "
+                                           "(sandboxctl reconcile) to bring it up to date");
+    }
+    // The switch may answer busy at once while another process creates the same file.
+    const std::int64_t give_up = monotonic_ns() + kBusyLimit;
+    for (;;) {
+        auto switched = run("PRAGMA journal_mode=WAL");
+        if (switched) {
+            if (switched->at(0).at(0) == Value("wal")) break;
+            return fail(Code::unavailable, "the ledger's file system cannot do WAL (shared memory "
+                                           "maps): put the state folder on a local file system");
+        }
+        if (switched.error().code() != Code::unavailable || monotonic_ns() > give_up) {
+            return std::unexpected(std::move(switched).error());
+        }
+        nap_while_busy(nullptr, 1);
+    }
+    TRY_VOID(begin());
+    const std::int64_t current = TRY(version());  // somebody may have been quicker
+    for (const auto sql : migrations_from(static_cast<int>(current))) TRY_VOID(run(sql));
+    TRY_VOID(commit());
+    return sys::fsync_fd(dir_.get());
+}
+
+Connection::~Connection()
+{
+    if (db_ != nullptr && in_transaction()) rollback();
+    for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
+    if (db_ != nullptr) sqlite3_close(db_);
+}
+
+std::unexpected<Error> Connection::failure(int code, std::string_view doing)
+{
+    const int primary = code & 0xff;
+    if (is_sync_failure(code)) distrusted_ = true;
+    std::string message = "ledger: " + std::string(doing) + ": " + sqlite3_errstr(code);
+    if (db_ != nullptr && primary == SQLITE_ERROR) message += std::string(" (") + sqlite3_errmsg(db_) + ")";
+    message += advice(primary);
+    return fail(code_of(primary), std::move(message));
+}
+
+Result<sqlite3_stmt*> Connection::prepare(std::string_view sql)
+{
+    if (const auto found = statements_.find(sql); found != statements_.end()) return found->second;
+    sqlite3_stmt* statement = nullptr;
+    const int code = sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()),
+                                        SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+    if (code != SQLITE_OK) return failure(code, "prepare");
+    statements_.emplace(sql, statement);
+    return statement;
+}
+
+Result<std::vector<Row>> Connection::run(std::string_view sql, const Row& arguments)
+{
+    if (distrusted_) {
+        return fail(Code::io, "ledger: an earlier sync failed, so what the disk holds is not known: "
+                              "open it again");
+    }
+    sqlite3_stmt* statement = TRY(prepare(sql));
+    int code = SQLITE_OK;
+    for (std::size_t i = 0; i < arguments.size() && code == SQLITE_OK; ++i) {
+        code = bind(statement, static_cast<int>(i) + 1, arguments[i]);
+    }
+    std::vector<Row> rows;
+    if (code == SQLITE_OK) {
+        while ((code = sqlite3_step(statement)) == SQLITE_ROW) rows.push_back(read_row(statement));
+    }
+    if (code != SQLITE_DONE) {
+        auto error = failure(code, sql.substr(0, sql.find(' ')));
+        sqlite3_reset(statement);
+        return error;
+    }
+    sqlite3_reset(statement);
+    return rows;
+}
+
+Result<std::vector<Row>> Connection::select(Table table, std::string_view where,
+                                            const Row& arguments)
+{
+    auto rows = TRY(run("SELECT * FROM " + std::string(name_of(table)) + " " + std::string(where),
+                        arguments));
+    for (auto& row : rows) row = TRY(checked(table, std::move(row)));
+    return rows;
+}
+
+Result<std::optional<Row>> Connection::select_one(Table table, std::string_view where,
+                                                  const Row& arguments)
+{
+    auto rows = TRY(select(table, where, arguments));
+    if (rows.empty()) return std::nullopt;
+    return std::move(rows.front());
+}
+
+Status Connection::insert(Table table, Row values)
+{
+    std::string sql = "INSERT INTO " + std::string(name_of(table)) + " VALUES(?";
+    for (std::size_t i = 0; i < values.size(); ++i) sql += ",?";
+    values.emplace_back(row_sum(table, values));
+    TRY_VOID(run(sql + ")", values));
+    return {};
+}
+
+Status Connection::update(Table table, Row values)
+{
+    std::string sql = "UPDATE " + std::string(name_of(table)) + " SET ";
+    const auto columns = columns_of(table);
+    for (const auto column : columns) sql += std::string(column) + "=?,";
+    sql += "sum=? WHERE " + std::string(columns.front()) + "=?";
+    const Value key = values.front();
+    values.emplace_back(row_sum(table, values));
+    values.push_back(key);
+    TRY_VOID(run(sql, values));
+    if (changes() != 1) return fail(Code::not_found, "ledger: no such row in " + std::string(name_of(table)));
+    return {};
+}
+
+Result<std::optional<std::string>> Connection::meta(std::string_view key)
+{
+    const auto row = TRY(select_one(Table::meta, "WHERE key=?", {std::string(key)}));
+    if (!row) return std::nullopt;
+    return std::get<std::string>(row->at(1));
+}
+
+Status Connection::set_meta(std::string_view key, std::string_view value)
+{
+    Row row{std::string(key), std::string(value)};
+    auto updated = update(Table::meta, row);
+    if (updated || updated.error().code() != Code::not_found) return updated;
+    return insert(Table::meta, std::move(row));
+}
+
+int Connection::changes() const
+{
+    return sqlite3_changes(db_);
+}
+
+Status Connection::begin()
+{
+    TRY_VOID(run("BEGIN IMMEDIATE"));
+    return {};
+}
+
+Status Connection::commit()
+{
+    TRY_VOID(run("COMMIT"));
+    return {};
+}
+
+void Connection::rollback() noexcept
+{
+    if (in_transaction()) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+}
+
+bool Connection::in_transaction() const noexcept
+{
+    return sqlite3_get_autocommit(db_) == 0;
+}
+
+Status Connection::checkpoint()
+{
+    // Never wait here: readers and writers come first, and the next call will find the WAL again.
+    sqlite3_busy_handler(db_, nullptr, nullptr);
+    const int code = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+    sqlite3_busy_handler(db_, nap_while_busy, nullptr);
+    if (code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY) return {};
+    return failure(code, "checkpoint");
+}
+
+}  // namespace sandbox::ledger

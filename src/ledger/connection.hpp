@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "ledger/codec.hpp"
+#include "ledger/ledger.hpp"
+#include "sys/fd.hpp"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+// Private to this folder: the only place that speaks to SQLite.
+namespace sandbox::ledger {
+
+// Keys of table meta.
+inline constexpr std::string_view kAuditSeq = "audit_seq";
+inline constexpr std::string_view kAuditDigest = "audit_digest";
+inline constexpr std::string_view kNextSeq = "next_seq";
+
+enum class WhenMissing { fail, create };
+
+class Connection {
+public:
+    [[nodiscard]] static Result<std::unique_ptr<Connection>> open(int dir_fd, OpenMode mode);
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+    ~Connection();
+
+    // Runs one statement; rows are given back whole. `sql` must outlive the connection when it is a
+    // literal (statements are kept prepared by their text).
+    [[nodiscard]] Result<std::vector<Row>> run(std::string_view sql, const Row& arguments = {});
+    // A full-row query ("SELECT * FROM table …"): each row's checksum is verified.
+    [[nodiscard]] Result<std::vector<Row>> select(Table table, std::string_view where,
+                                                  const Row& arguments = {});
+    [[nodiscard]] Result<std::optional<Row>> select_one(Table table, std::string_view where,
+                                                        const Row& arguments = {});
+    // `values` in column order, the first being the key; the checksum is added.
+    [[nodiscard]] Status insert(Table table, Row values);
+    [[nodiscard]] Status update(Table table, Row values);
+
+    [[nodiscard]] Result<std::optional<std::string>> meta(std::string_view key);
+    [[nodiscard]] Status set_meta(std::string_view key, std::string_view value);
+
+    // Rows the last statement changed.
+    int changes() const;
+    [[nodiscard]] Status begin();
+    [[nodiscard]] Status commit();
+    void rollback() noexcept;
+    [[nodiscard]] Status checkpoint();
+    bool in_transaction() const noexcept;
+
+private:
+    Connection() = default;
+    [[nodiscard]] Status configure(OpenMode mode, WhenMissing when_missing);
+    [[nodiscard]] Status migrate(OpenMode mode);
+    [[nodiscard]] Result<sqlite3_stmt*> prepare(std::string_view sql);
+    std::unexpected<Error> failure(int code, std::string_view doing);
+
+    sqlite3* db_ = nullptr;
+    sys::UniqueFd dir_;
+    bool distrusted_ = false;  // a sync failed: what is on the disk is unknown
+    std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
+};
+
+[[nodiscard]] Result<AuditHead> read_audit_head(Connection& connection);
+
+}  // namespace sandbox::ledger
