@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wire/serialize.hpp"
+
+namespace sandbox::wire {
+
+template <class A>
+void visit(A& a, In<A, Hello> m)
+{
+    a.version(m.version, kProtocolVersion);
+    a.array("instance_id", m.instance_id);
+    a.number("host_time_ns", m.host_time_ns);
+    a.boolean("resume", m.resume);
+}
+
+template <class A>
+void visit(A& a, In<A, Welcome> m)
+{
+    a.version(m.version, kProtocolVersion);
+    a.text("agent_version", m.agent_version, 64);
+    a.text("kernel_release", m.kernel_release, 64);
+    a.boolean("provisioned", m.provisioned);
+    a.tag("service_state", m.service_state, ServiceState::not_started,
+          ServiceState::waiting_to_restart);
+}
+
+template <class A>
+void visit(A& a, In<A, Provision> m)
+{
+    a.array("event_nonce", m.event_nonce);
+    a.array("egress_token", m.egress_token);
+    a.array("service_token", m.service_token);
+    a.text("hostname", m.hostname, 63, Text::c_string);
+    a.number("time_ns", m.time_ns);
+    a.boolean("first_boot", m.first_boot);
+    a.list("provider_keys", m.provider_keys, 32, [](auto& archive, auto& key) {
+        archive.text("provider_keys.binding", key.binding, 64);
+        archive.text("provider_keys.env_name", key.env_name, 64, Text::c_string);
+        archive.text("provider_keys.value", key.value, 256, Text::c_string);
+        archive.require(!key.env_name.empty() && key.env_name.find('=') == std::string::npos,
+                        "provider_keys.env_name");
+    });
+}
+
+template <class A>
+void visit(A& a, In<A, Ready> m)
+{
+    a.number("policy_generation", m.policy_generation);
+}
+
+template <class A>
+void visit(A& a, In<A, TimeSet> m)
+{
+    a.number("time_ns", m.time_ns);
+}
+
+template <class A>
+void visit(A& a, In<A, TimeAck> m)
+{
+    a.number("offset_ns", m.offset_ns);
+}
+
+template <class A>
+void visit(A& a, In<A, Rotate> m)
+{
+    a.tag("kind", m.kind, RotateKind::event_nonce, RotateKind::provider_key);
+    a.text("binding", m.binding, 64);
+    a.blob("value", m.value, 256);
+    a.require(m.binding.empty() || m.kind == RotateKind::provider_key, "binding");
+}
+
+template <class A>
+void visit(A& a, In<A, Rotated> m)
+{
+    a.tag("kind", m.kind, RotateKind::event_nonce, RotateKind::provider_key);
+}
+
+template <class A>
+void visit(A& a, In<A, Stats> m)
+{
+    a.number("uptime_ms", m.uptime_ms);
+    a.number("mem_total_kib", m.mem_total_kib);
+    a.number("mem_available_kib", m.mem_available_kib);
+    a.number("load1_milli", m.load1_milli);
+    a.number("cpu_count", m.cpu_count);
+    a.number("data_total_kib", m.data_total_kib);
+    a.number("data_used_kib", m.data_used_kib);
+    a.number("service_restarts", m.service_restarts);
+}
+
+template <class A>
+void visit(A& a, In<A, Poweroff> m)
+{
+    a.tag("reason", m.reason, PoweroffReason::stop, PoweroffReason::host_shutdown);
+}
+
+template Result<ByteVector> encode(const ErrorMessage&);
+template Result<ByteVector> encode(const Hello&);
+template Result<ByteVector> encode(const Welcome&);
+template Result<ByteVector> encode(const Provision&);
+template Result<ByteVector> encode(const Provisioned&);
+template Result<ByteVector> encode(const Ready&);
+template Result<ByteVector> encode(const ReadyAck&);
+template Result<ByteVector> encode(const TimeSet&);
+template Result<ByteVector> encode(const TimeAck&);
+template Result<ByteVector> encode(const Rotate&);
+template Result<ByteVector> encode(const Rotated&);
+template Result<ByteVector> encode(const StatsRequest&);
+template Result<ByteVector> encode(const Stats&);
+template Result<ByteVector> encode(const Poweroff&);
+template Result<ByteVector> encode(const PoweroffAck&);
+template Result<ByteVector> encode(const Fstrim&);
+template Result<ByteVector> encode(const FstrimStarted&);
+template Decoded<ControlMessage> decode_as<ControlMessage>(Direction, std::uint8_t,
+                                                           std::span<const std::byte>);
+
+}  // namespace sandbox::wire

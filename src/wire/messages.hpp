@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "wire/protocol.hpp"
+
+// One struct a message of ports 5000 to 5005, fields in wire order. Ceilings of the fields stand
+// beside them in bytes or items; encode and decode both hold them.
+namespace sandbox::wire {
+
+using Nonce = std::array<std::uint8_t, kNonceSize>;
+using Id16 = std::array<std::uint8_t, 16>;
+using ByteVector = std::vector<std::byte>;
+
+// Empty messages differ only by type.
+template <std::uint8_t Type>
+struct EmptyMessage {
+    static constexpr std::uint8_t kType = Type;
+    bool operator==(const EmptyMessage&) const = default;
+};
+
+// Stream bytes: the whole payload.
+template <std::uint8_t Type>
+struct RawMessage {
+    static constexpr std::uint8_t kType = Type;
+    ByteVector bytes;
+    bool operator==(const RawMessage&) const = default;
+};
+
+// Any port, both directions; the sender closes after it.
+struct ErrorMessage {
+    static constexpr std::uint8_t kType = 0x7F;
+    std::uint16_t code = 0;  // a WireError, 1 to 9
+    std::string detail;      // 256; never a secret
+    bool operator==(const ErrorMessage&) const = default;
+};
+
+// --- port 5000, control: strictly request and reply -------------------------------------------
+
+enum class ServiceState : std::uint8_t {
+    not_started = 0,
+    starting = 1,
+    running = 2,
+    exited = 3,
+    waiting_to_restart = 4,
+};
+enum class RotateKind : std::uint8_t {
+    event_nonce = 1,
+    egress_token = 2,
+    service_token = 3,
+    provider_key = 4,
+};
+enum class PoweroffReason : std::uint8_t { stop = 1, remove = 2, host_shutdown = 3 };
+
+struct Hello {
+    static constexpr std::uint8_t kType = 0x01;
+    std::uint16_t version = kProtocolVersion;
+    Id16 instance_id{};  // for logs; proves nothing
+    std::uint64_t host_time_ns = 0;  // since the Unix epoch, UTC
+    bool resume = false;
+    bool operator==(const Hello&) const = default;
+};
+struct Welcome {
+    static constexpr std::uint8_t kType = 0x02;
+    std::uint16_t version = kProtocolVersion;
+    std::string agent_version;   // 64
+    std::string kernel_release;  // 64
+    bool provisioned = false;
+    ServiceState service_state = ServiceState::not_started;
+    bool operator==(const Welcome&) const = default;
+};
+struct ProviderKey {
+    std::string binding;   // 64
+    std::string env_name;  // 64
+    std::string value;     // 256
+    bool operator==(const ProviderKey&) const = default;
+};
+struct Provision {
+    static constexpr std::uint8_t kType = 0x03;
+    Nonce event_nonce{};
+    Nonce egress_token{};
+    Nonce service_token{};
+    std::string hostname;  // 63
+    std::uint64_t time_ns = 0;
+    bool first_boot = false;
+    std::vector<ProviderKey> provider_keys;  // 32
+    bool operator==(const Provision&) const = default;
+};
+using Provisioned = EmptyMessage<0x04>;
+struct Ready {
+    static constexpr std::uint8_t kType = 0x05;
+    std::uint64_t policy_generation = 0;
+    bool operator==(const Ready&) const = default;
+};
+using ReadyAck = EmptyMessage<0x06>;
+struct TimeSet {
+    static constexpr std::uint8_t kType = 0x07;
+    std::uint64_t time_ns = 0;
+    bool operator==(const TimeSet&) const = default;
+};
+struct TimeAck {
+    static constexpr std::uint8_t kType = 0x08;
+    std::int64_t offset_ns = 0;  // guest minus host before the step
+    bool operator==(const TimeAck&) const = default;
+};
+struct Rotate {
+    static constexpr std::uint8_t kType = 0x09;
+    RotateKind kind = RotateKind::event_nonce;
+    std::string binding;  // 64; empty unless kind is provider_key
+    ByteVector value;     // 256
+    bool operator==(const Rotate&) const = default;
+};
+struct Rotated {
+    static constexpr std::uint8_t kType = 0x0A;
+    RotateKind kind = RotateKind::event_nonce;
+    bool operator==(const Rotated&) const = default;
+};
+using StatsRequest = EmptyMessage<0x0B>;
+struct Stats {
+    static constexpr std::uint8_t kType = 0x0C;
+    std::uint64_t uptime_ms = 0;
+    std::uint64_t mem_total_kib = 0;
+    std::uint64_t mem_available_kib = 0;
+    std::uint32_t load1_milli = 0;
+    std::uint16_t cpu_count = 0;
+    std::uint64_t data_total_kib = 0;
+    std::uint64_t data_used_kib = 0;
+    std::uint32_t service_restarts = 0;
+    bool operator==(const Stats&) const = default;
+};
+struct Poweroff {
+    static constexpr std::uint8_t kType = 0x0D;
+    PoweroffReason reason = PoweroffReason::stop;
+    bool operator==(const Poweroff&) const = default;
+};
+using PoweroffAck = EmptyMessage<0x0E>;
+using Fstrim = EmptyMessage<0x0F>;
+using FstrimStarted = EmptyMessage<0x10>;
+
+using ControlMessage =
+    std::variant<Hello, Welcome, Provision, Provisioned, Ready, ReadyAck, TimeSet, TimeAck, Rotate,
+                 Rotated, StatsRequest, Stats, Poweroff, PoweroffAck, Fstrim, FstrimStarted,
+                 ErrorMessage>;
+
+// --- port 5001, one session a connection -------------------------------------------------------
+
+enum class SessionKind : std::uint8_t {
+    pty = 1,
+    exec = 2,
+    service = 3,  // the profile's [process], opened once after READY
+};
+enum class SessionStdio : std::uint8_t {
+    frames = 0,       // bytes travel as STDIN, STDOUT and STDERR
+    descriptors = 1,  // three descriptors travel with this frame by SCM_RIGHTS: in, out, err
+};
+enum class ExitOutcome : std::uint8_t {
+    exited = 1,           // value is the exit code
+    signaled = 2,         // value is the signal
+    timed_out = 3,        // value is the signal that ended it
+    failed_to_start = 4,  // value is the errno of execve or of the step before it
+};
+
+using EnvPair = std::pair<std::string, std::string>;
+
+struct Rlimit {
+    std::uint8_t resource = 0;  // RLIMIT_*, below 16
+    std::uint64_t value = 0;    // soft and hard; all ones is RLIM_INFINITY
+    bool operator==(const Rlimit&) const = default;
+};
+
+struct Open {
+    static constexpr std::uint8_t kType = 0x20;
+    std::uint16_t version = kProtocolVersion;
+    SessionKind kind = SessionKind::exec;
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::vector<std::uint32_t> groups;  // 1024; supplementary, exactly these
+    std::vector<std::string> argv;      // 1 to 65535 items of kMaxItem, no NUL
+    std::vector<EnvPair> env;           // 65535; name 128 without '=' or NUL, value kMaxItem
+    std::string cwd;                    // 4096; absolute, or empty for the home directory
+    std::string term;                   // 64; PTY only
+    std::uint16_t rows = 0;             // PTY only
+    std::uint16_t cols = 0;             // PTY only
+    std::uint32_t timeout_ms = 0;       // 0: none
+    std::uint32_t umask = 0022;         // at most 0777
+    std::vector<Rlimit> rlimits;        // 16
+    bool gate = false;                  // wait for GO between CONFINED and exec
+    SessionStdio stdio = SessionStdio::frames;
+    bool operator==(const Open&) const = default;
+};
+struct Started {
+    static constexpr std::uint8_t kType = 0x21;
+    std::uint32_t pid = 0;
+    bool operator==(const Started&) const = default;
+};
+using Stdin = RawMessage<0x22>;
+using StdinEof = EmptyMessage<0x23>;
+using Stdout = RawMessage<0x24>;
+using Stderr = RawMessage<0x25>;
+struct Resize {
+    static constexpr std::uint8_t kType = 0x26;
+    std::uint16_t rows = 0;
+    std::uint16_t cols = 0;
+    bool operator==(const Resize&) const = default;
+};
+struct Signal {
+    static constexpr std::uint8_t kType = 0x27;
+    std::uint8_t signal = 0;  // 1 to 64; another value is `refused`
+    bool operator==(const Signal&) const = default;
+};
+struct Silent {
+    static constexpr std::uint8_t kType = 0x28;
+    std::uint32_t silent_ms = 0;
+    bool operator==(const Silent&) const = default;
+};
+struct Exit {
+    static constexpr std::uint8_t kType = 0x29;
+    ExitOutcome outcome = ExitOutcome::exited;
+    std::int32_t value = 0;
+    bool operator==(const Exit&) const = default;
+};
+struct CapabilitySets {  // bit n is capability n
+    std::uint64_t inheritable = 0;
+    std::uint64_t permitted = 0;
+    std::uint64_t effective = 0;
+    std::uint64_t bounding = 0;
+    std::uint64_t ambient = 0;
+    bool operator==(const CapabilitySets&) const = default;
+};
+// What the session child reads of itself from the kernel after dropping, before exec.
+struct Confined {
+    static constexpr std::uint8_t kType = 0x2A;
+    std::uint32_t pid = 0;  // as seen inside
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::vector<std::uint32_t> groups;  // 1024
+    CapabilitySets caps;
+    bool no_new_privs = false;
+    std::uint8_t seccomp_mode = 0;      // /proc/self/status Seccomp
+    std::uint32_t seccomp_filters = 0;  // /proc/self/status Seccomp_filters
+    std::uint32_t landlock_abi = 0;     // 0: not applied
+    std::vector<std::uint32_t> open_fds;  // 256
+    bool operator==(const Confined&) const = default;
+};
+using Go = EmptyMessage<0x2B>;
+
+using SessionMessage = std::variant<Open, Started, Stdin, StdinEof, Stdout, Stderr, Resize, Signal,
+                                    Silent, Exit, Confined, Go, ErrorMessage>;
+
+// --- port 5002, events and heartbeat -----------------------------------------------------------
+
+enum class GuestEvent : std::uint8_t {
+    data_disk_formatted = 1,
+    data_disk_mounted = 2,
+    data_disk_above_90_percent = 3,
+    oom_kill = 4,
+    clock_stepped = 5,
+    fstrim_done = 6,  // value: trimmed bytes
+    network_up = 7,
+    network_down = 8,
+};
+
+// The shape of every guest-opened first frame.
+template <std::uint8_t Type>
+struct AuthMessage {
+    static constexpr std::uint8_t kType = Type;
+    std::uint16_t version = kProtocolVersion;
+    Nonce nonce{};
+    bool operator==(const AuthMessage&) const = default;
+};
+
+using EventAuth = AuthMessage<0x40>;
+struct Heartbeat {
+    static constexpr std::uint8_t kType = 0x41;
+    std::uint64_t seq = 0;
+    std::uint64_t uptime_ms = 0;
+    bool operator==(const Heartbeat&) const = default;
+};
+struct ServiceStateEvent {
+    static constexpr std::uint8_t kType = 0x42;
+    std::uint64_t seq = 0;
+    ServiceState state = ServiceState::starting;
+    std::int32_t exit = 0;
+    std::uint32_t restarts = 0;
+    bool operator==(const ServiceStateEvent&) const = default;
+};
+struct GuestStateEvent {
+    static constexpr std::uint8_t kType = 0x43;
+    std::uint64_t seq = 0;
+    GuestEvent kind = GuestEvent::data_disk_formatted;
+    std::uint64_t value = 0;
+    bool operator==(const GuestStateEvent&) const = default;
+};
+using EventMessage =
+    std::variant<EventAuth, Heartbeat, ServiceStateEvent, GuestStateEvent, ErrorMessage>;
+
+// --- ports 5003, 5004 and 5005 -----------------------------------------------------------------
+
+using NetAuth = AuthMessage<0x60>;  // nonce: the egress token
+struct NetReady {
+    static constexpr std::uint8_t kType = 0x61;
+    std::uint64_t policy_generation = 0;
+    bool operator==(const NetReady&) const = default;
+};
+using Packet = RawMessage<0x62>;
+using NetworkMessage = std::variant<NetAuth, NetReady, Packet, ErrorMessage>;
+
+struct BridgeOpen {
+    static constexpr std::uint8_t kType = 0x80;
+    std::uint16_t version = kProtocolVersion;
+    std::uint16_t port = 0;  // on the guest's loopback; never 0
+    bool operator==(const BridgeOpen&) const = default;
+};
+using BridgeReady = EmptyMessage<0x81>;
+using BridgeMessage = std::variant<BridgeOpen, BridgeReady, ErrorMessage>;
+
+using AgentAuth = AuthMessage<0xC0>;  // nonce: the egress token
+using AgentReady = EmptyMessage<0xC1>;
+using AgentMessage = std::variant<AgentAuth, AgentReady, ErrorMessage>;
+
+}  // namespace sandbox::wire
