@@ -68,6 +68,18 @@ def links(tree):
     return bad
 
 
+def verbs(tree):
+    """Every verb of the command line is in the README and in the manual page."""
+    code = tree.get('src/ctl/command_line.cpp', '')
+    pages = {'README.md': tree.get('README.md', '')}
+    pages.update({path: text for path, text in tree.items() if re.match(r'^man/sandboxctl\.1', path)})
+    bad = []
+    for verb in re.findall(r'\bverb\(\*?\w+, "([a-z]+)"', code) + re.findall(r'add_subcommand\("([a-z]+)"', code):
+        bad += [f'{path}: says nothing of the verb {verb}' for path, text in pages.items()
+                if not re.search(r'\b' + verb + r'\b', text)]
+    return bad
+
+
 def entry_points(tree):
     return [f'{path}: no --help' for path, text in tree.items()
             if re.match(r'^dev/[a-z-]+$', path) and not re.search(r'--help|argparse', text)]
@@ -84,5 +96,7 @@ run(
     (numbered, 'examples are numbered without a gap', [
         {'examples/02-a.toml': ''}, {'examples/01-a.toml': '', 'examples/01-b.toml': ''}, {'examples/first.toml': ''}]),
     (links, 'links between pages lead somewhere', [{'README.md': '[x](docs/none.md)\n'}]),
+    (verbs, 'every verb of sandboxctl is documented', [
+        {'src/ctl/command_line.cpp': 'verb(app_, "dance", "Dance", x);\n', 'README.md': '# sandboxd\n'}]),
     (entry_points, 'every command of dev/ has --help', [{'dev/thing': '#!/bin/sh\necho\n'}]),
 )

@@ -67,6 +67,8 @@ def third_party(tree):
 
 
 def is_pure(path):
+    if path.startswith(tuple(TABLE['pure_exceptions'])):
+        return False
     if path.startswith(tuple(TABLE['pure_parts'])):
         return True
     return path.startswith('src/') and TABLE['folders'].get(folder_of(path), {}).get('pure', False)

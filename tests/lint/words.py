@@ -10,7 +10,7 @@ OWN = 'tests/lint/words.py'
 HOMES = re.compile(r'(?<![\w.~-])/(?:home|Users)/(?!user\b|USER\b|\$)[A-Za-z][\w.-]*|(?<![\w.~-])/root/[\w.-]+')
 MARKERS = re.compile(r'\b(?:TODO|FIXME|XXX|HACK)\b')
 TALK = re.compile(
-    r'\b(?:as (?:you )?(?:asked|requested|instructed)|as discussed|per (?:your|the) (?:request|instructions?)'
+    r'\b(?:as you (?:asked|requested|instructed)|as discussed|per (?:your|the) (?:request|instructions?)'
     r'|in this (?:session|conversation|chat)|(?:previous|earlier) (?:session|conversation)'
     r'|as an? (?:AI|language model|assistant))\b', re.IGNORECASE)
 # Folders that hold checkouts by chance: what stands beside one there says nothing of a person.
@@ -56,5 +56,5 @@ run(
     (no_neighbours, 'no file names the place of a checkout', [
         {'docs/a.md': 'see /place/neighbour/x\n', 'planted neighbours': ['/place/neighbour']}]),
     (no_markers, 'no file holds a reminder', [{'src/plan/a.cpp': '// TODO: later\n'}]),
-    (no_talk, 'no file answers a conversation', [{'docs/a.md': 'done as requested\n'}]),
+    (no_talk, 'no file answers a conversation', [{'docs/a.md': 'done as you asked\n'}]),
 )
