@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,13 +15,11 @@ enum class Tool { crun, qemu, virtiofsd, own, data };  // own: sandbox-init, san
 struct ArtifactIdentity {
     std::string version;  // empty when the tool tells none
     std::string sha256;   // "sha256:…"
-    std::uint64_t size = 0;
-    std::uint32_t uid = 0;
-    std::uint32_t mode = 0;  // permission bits
 };
 
-// Reads and hashes the file through one descriptor; a crun or qemu is then asked for its version in
-// a disposable child, crun from a sealed copy of the very bytes that were hashed.
+// In a disposable child: reads and hashes the file through one descriptor, then asks a crun or qemu
+// for its version, crun from a sealed copy of the very bytes that were hashed. A program must be
+// regular, executable, owned by root or us, and writable by nobody else.
 [[nodiscard]] Result<ArtifactIdentity> identify(Tool tool, const std::string& path,
                                                 std::chrono::milliseconds deadline);
 

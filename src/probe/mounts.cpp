@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "probe/tasks.hpp"
+#include "sys/fd.hpp"
+#include "sys/file.hpp"
+#include "sys/mount.hpp"
+
+namespace sandbox::probe {
+
+namespace {
+
+namespace name = facts::name;
+
+constexpr std::uint64_t kScratchSize = 1U << 20;
+// Covered in the child's own mount namespace: the host's /tmp is not touched.
+constexpr const char* kScratch = "/tmp";
+
+Status make_scratch()
+{
+    TRY_VOID(sys::make_all_private());
+    const auto scratch = TRY(sys::make_tmpfs(kScratchSize, 0700, {}));
+    return sys::attach_tree(scratch.get(), AT_FDCWD, kScratch);
+}
+
+std::string below(std::string_view path)
+{
+    return fmt::format("{}/{}", kScratch, path);
+}
+
+// A lower file is hidden by a whiteout and an upper file written: what a writable root needs.
+Result<std::string> try_overlay()
+{
+    for (const char* folder : {"lower", "upper", "work", "merged"}) {
+        TRY_VOID(sys::mkdir_at(AT_FDCWD, below(folder)));
+    }
+    TRY_VOID(sys::write_file_at(AT_FDCWD, below("lower/file"), "lower", 0600));
+    const auto overlay =
+        TRY(sys::make_overlay({below("lower")}, below("upper"), below("work"), {}));
+    TRY_VOID(sys::attach_tree(overlay.get(), AT_FDCWD, below("merged")));
+    TRY_VOID(sys::unlink_at(AT_FDCWD, below("merged/file")));
+    TRY_VOID(sys::write_file_at(AT_FDCWD, below("merged/new"), "upper", 0600));
+    struct stat seen{};
+    if (stat(below("lower/file").c_str(), &seen) != 0) return fail_errno("stat", "lower/file");
+    if (stat(below("upper/new").c_str(), &seen) != 0) return fail_errno("stat", "upper/new");
+    return std::string("tmpfs upper: lower file removed by whiteout, new file went to upper");
+}
+
+// The namespace maps inside id 0 to `settings.id_base`: a file of host root must show as the
+// overflow id or as id_base, never as root.
+Result<std::string> try_idmap(const ProbeSettings& settings, int dir, const std::string& path)
+{
+    const std::vector<sys::IdMapping> map{{0, settings.id_base, 65536}};
+    const auto users = TRY(sys::make_user_namespace(map, map));
+    const auto tree = TRY(sys::clone_tree(dir, path, sys::Depth::single));
+    TRY_VOID(sys::set_mount_attributes(tree.get(), {.userns_fd = users.get()},
+                                       sys::Depth::single));
+    struct stat plain{};
+    struct stat mapped{};
+    if (fstatat(dir, path.c_str(), &plain, 0) != 0) return fail_errno("stat", path);
+    if (fstat(tree.get(), &mapped) != 0) return fail_errno("fstat", path);
+    if (plain.st_uid == 0 && mapped.st_uid != settings.id_base) {
+        return fail(Code::unavailable,
+                    fmt::format("{}: owner 0 shows as {} through the idmapped mount, wanted {}",
+                                path, mapped.st_uid, settings.id_base));
+    }
+    return fmt::format("{}: owner {} shows as {}", path, plain.st_uid, mapped.st_uid);
+}
+
+Finding check_idmap(const ProbeSettings& settings)
+{
+    const auto root = try_idmap(settings, AT_FDCWD, "/usr");
+    const auto scratch = try_idmap(settings, AT_FDCWD, kScratch);
+    if (!root) return missing("the file system of /usr: " + root.error().message());
+    std::string evidence = "mount_setattr(IDMAP) " + *root;
+    evidence += scratch ? "; tmpfs " + *scratch : "; tmpfs: " + scratch.error().message();
+    return found("yes", evidence);
+}
+
+// The flag must reach a mount below the one it is set on.
+Result<std::string> try_recursive_read_only()
+{
+    TRY_VOID(sys::mkdir_at(AT_FDCWD, below("tree")));
+    TRY_VOID(sys::mkdir_at(AT_FDCWD, below("tree/sub")));
+    const auto inner = TRY(sys::make_tmpfs(kScratchSize, 0700, {}));
+    TRY_VOID(sys::attach_tree(inner.get(), AT_FDCWD, below("tree/sub")));
+    const auto tree = TRY(sys::clone_tree(AT_FDCWD, below("tree"), sys::Depth::recursive));
+    TRY_VOID(sys::set_mount_attributes(
+        tree.get(), {.read_only = true, .no_suid = true, .no_dev = true}, sys::Depth::recursive));
+    const auto written = sys::write_file_at(tree.get(), "sub/file", "x", 0600);
+    if (written) return fail(Code::unavailable, "a submount stayed writable");
+    if (written.error().errnum() != EROFS) return fail(written.error());
+    return std::string("mount_setattr(RDONLY, recursive): a submount answers EROFS");
+}
+
+void check_mounts(const Reporter& out, const ProbeSettings& settings)
+{
+    const Status scratch = make_scratch();
+    if (!scratch) {
+        const Finding gap = missing("scratch tmpfs: " + scratch.error().message());
+        for (const auto fact : {name::kOverlayfs, name::kIdmappedMount, name::kRecursiveReadOnly}) {
+            out.report(fact, gap);
+        }
+        return;
+    }
+    const auto overlay = try_overlay();
+    out.report(name::kOverlayfs, overlay ? found("yes", *overlay)
+                                         : missing(overlay.error().message()));
+    out.report(name::kIdmappedMount, check_idmap(settings));
+    const auto read_only = try_recursive_read_only();
+    out.report(name::kRecursiveReadOnly, read_only ? found("yes", *read_only)
+                                                   : missing(read_only.error().message()));
+}
+
+}  // namespace
+
+Task mount_task(const ProbeSettings& settings)
+{
+    Task task;
+    task.label = "mounts";
+    task.names = {name::kOverlayfs, name::kIdmappedMount, name::kRecursiveReadOnly};
+    task.body = [settings](const Reporter& out) { check_mounts(out, settings); };
+    return task;
+}
+
+}  // namespace sandbox::probe

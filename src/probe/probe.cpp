@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/probe.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <span>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "probe/tasks.hpp"
+#include "sys/cgroup/cgroup.hpp"
+
+namespace sandbox::probe {
+
+namespace {
+
+namespace name = facts::name;
+
+void choose(ArtifactSetting& setting, const std::vector<std::string>& candidates)
+{
+    if (!setting.path.empty()) return;
+    for (const std::string& candidate : candidates) {
+        struct stat status{};
+        if (stat(candidate.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+            setting.path = candidate;
+            return;
+        }
+    }
+    setting.path = candidates.front();
+}
+
+// Ours lie beside the running program, or where `ninja install` puts them.
+std::vector<std::string> own_program(std::string_view program_dir, std::string_view program)
+{
+    std::vector<std::string> places;
+    if (!program_dir.empty()) {
+        places.push_back(fmt::format("{}/{}", program_dir, program));
+        places.push_back(fmt::format("{}/../libexec/sandbox/{}", program_dir, program));
+    }
+    places.push_back(fmt::format("/usr/libexec/sandbox/{}", program));
+    return places;
+}
+
+// The deepest existing folder of `path` below a hierarchy's root must be writable.
+Status check_writable(const sys::cgroup::Hierarchy& hierarchy, std::string path)
+{
+    while (true) {
+        const std::string folder = hierarchy.mount + path;
+        if (access(folder.c_str(), W_OK) == 0) return {};
+        if (errno != ENOENT || path.empty()) return fail_errno("access", folder);
+        path.resize(path.rfind('/'));
+    }
+}
+
+}  // namespace
+
+void fill_standard_paths(ProbeSettings& settings, std::string_view program_dir)
+{
+    choose(settings.runtime, {"/usr/bin/crun", "/usr/local/bin/crun", "/usr/sbin/crun"});
+    choose(settings.init, own_program(program_dir, "sandbox-init"));
+    choose(settings.shim, own_program(program_dir, "sandbox-shim"));
+    choose(settings.vmm, {"/usr/bin/qemu-system-x86_64", "/usr/local/bin/qemu-system-x86_64"});
+    choose(settings.virtiofsd, {"/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"});
+}
+
+facts::CapabilitySnapshot probe(const ProbeSettings& settings)
+{
+    const std::string cgroup = probe_cgroup_path(choose_cgroup_parent(settings).path);
+    // The slowest first: they run side by side.
+    const std::vector<Task> tasks{vmm_task(settings),     runtime_task(settings),
+                                  cgroup_task(settings, cgroup), kvm_task(settings),
+                                  program_task(settings), namespace_task(settings),
+                                  mount_task(settings),   confinement_task()};
+    std::map<std::string, facts::Fact> facts = run_tasks(tasks, settings.child_deadline);
+    sweep_cgroups(cgroup);
+    facts.merge(host_facts());
+    derive_drivers(settings, facts);
+    return facts::CapabilitySnapshot(std::move(facts));
+}
+
+Status recheck_critical(const facts::CapabilitySnapshot& snapshot)
+{
+    const auto host = TRY(sys::cgroup::detect());
+    const std::string layout(sys::cgroup::to_string(host.layout));
+    if (snapshot.ok(name::kCgroupHierarchy) && snapshot.value(name::kCgroupHierarchy) != layout) {
+        return fail(Code::conflict, fmt::format("the cgroup layout was {} and is {}",
+                                                snapshot.value(name::kCgroupHierarchy), layout));
+    }
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kControllers{
+        {{name::kCgroupMemory, "memory"},
+         {name::kCgroupPids, "pids"},
+         {name::kCgroupCpu, "cpu"},
+         {name::kCgroupCpuset, "cpuset"}}};
+    for (const auto& [fact, controller] : kControllers) {
+        if (!snapshot.ok(fact)) continue;
+        const auto* hierarchy = host.with(controller);
+        const std::string_view version =
+            hierarchy == nullptr                                   ? "none"
+            : hierarchy->version == sys::cgroup::Version::v1 ? "v1"
+                                                              : "v2";
+        if (version != snapshot.value(fact)) {
+            return fail(Code::conflict, fmt::format("the {} controller was {} and is {}", controller,
+                                                    snapshot.value(fact), version));
+        }
+        TRY_VOID(check_writable(*hierarchy, std::string(snapshot.value(name::kCgroupParent))));
+    }
+    for (const auto fact : {name::kOciRuntimePath}) {
+        const std::string path(snapshot.value(fact));
+        if (!path.empty() && access(path.c_str(), X_OK) != 0) return fail_errno("access", path);
+    }
+    return {};
+}
+
+}  // namespace sandbox::probe

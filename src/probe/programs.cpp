@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "probe/artifacts.hpp"
+#include "probe/tasks.hpp"
+
+namespace sandbox::probe {
+
+namespace {
+
+namespace name = facts::name;
+
+enum class Value { path, digest };
+
+Finding check_file(const ArtifactSetting& setting, Tool tool, Value value)
+{
+    const auto artifact = open_artifact(tool, setting.path);
+    if (!artifact) return missing(artifact.error().message());
+    const Finding pin = pin_problem(setting, artifact->digest);
+    if (pin.status != facts::FactStatus::ok) return pin;
+    return value == Value::path ? found(setting.path, artifact->digest)
+                                : found(artifact->digest, setting.path);
+}
+
+void check_vmm(const Reporter& out, const ArtifactSetting& setting)
+{
+    const auto artifact = open_artifact(Tool::qemu, setting.path);
+    if (!artifact) {
+        const Finding gap = missing(artifact.error().message());
+        for (const auto fact : {name::kVmmPath, name::kVmmDigest, name::kVmmVersion}) {
+            out.report(fact, gap);
+        }
+        return;
+    }
+    out.report(name::kVmmPath, found(setting.path, "regular file, owner and mode checked"));
+    const Finding pin = pin_problem(setting, artifact->digest);
+    if (pin.status != facts::FactStatus::ok) {
+        out.report(name::kVmmDigest, pin);
+        out.report(name::kVmmVersion, missing("not executed: " + pin.evidence));
+        return;
+    }
+    out.report(name::kVmmDigest, found(artifact->digest, setting.path));
+    const auto version = ask_version(Tool::qemu, artifact->executable.get());
+    out.report(name::kVmmVersion, version ? found(*version, setting.path + " --version")
+                                          : missing(version.error().message()));
+}
+
+}  // namespace
+
+Task program_task(const ProbeSettings& settings)
+{
+    Task task;
+    task.label = "programs";
+    task.names = {name::kInitDigest, name::kShimDigest, name::kVirtiofsd, name::kGuestKernel,
+                  name::kGuestInitrd};
+    task.body = [settings](const Reporter& out) {
+        out.report(name::kInitDigest, check_file(settings.init, Tool::own, Value::digest));
+        out.report(name::kShimDigest, check_file(settings.shim, Tool::own, Value::digest));
+        out.report(name::kVirtiofsd, check_file(settings.virtiofsd, Tool::virtiofsd, Value::path));
+        out.report(name::kGuestKernel,
+                   check_file(settings.guest_kernel, Tool::data, Value::digest));
+        out.report(name::kGuestInitrd,
+                   check_file(settings.guest_initrd, Tool::data, Value::digest));
+    };
+    return task;
+}
+
+Task vmm_task(const ProbeSettings& settings)
+{
+    Task task;
+    task.label = "vmm";
+    task.names = {name::kVmmPath, name::kVmmDigest, name::kVmmVersion};
+    task.body = [setting = settings.vmm](const Reporter& out) { check_vmm(out, setting); };
+    return task;
+}
+
+}  // namespace sandbox::probe
