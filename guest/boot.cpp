@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/boot.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include "sys/file.hpp"
+#include "wire/wire.hpp"
+
+namespace sandbox::guest {
+
+Result<wire::Bootstrap> read_bootstrap(int fd)
+{
+    const sys::UniqueFd record(fd);
+    if (!TRY_WITH(sys::is_sealed(fd), "bootstrap record"))
+        return fail(Code::corrupt, "the bootstrap record is not sealed");
+    const std::string bytes =
+        TRY(sys::read_file(sys::fd_path(fd), wire::kMaxBootstrap + wire::kHeaderSize));
+    return TRY(wire::decode_bootstrap(std::as_bytes(std::span(bytes))));
+}
+
+Result<sys::UniqueFd> adopt_channel(const wire::Bootstrap& boot)
+{
+    if (boot.channel != wire::BootChannel::inherited_fd)
+        return fail(Code::unavailable, "only the inherited channel is built");
+    sys::UniqueFd channel(static_cast<int>(boot.channel_fd));
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (::getsockopt(channel.get(), SOL_SOCKET, SO_TYPE, &type, &size) != 0)
+        return fail_errno("getsockopt", "channel");
+    if (type != SOCK_SEQPACKET)
+        return fail(Code::invalid_argument, "the channel is not a SEQPACKET socket");
+    if (::fcntl(channel.get(), F_SETFD, FD_CLOEXEC) != 0) return fail_errno("fcntl", "channel");
+    TRY_VOID(sys::set_nonblocking(channel.get()));
+    return channel;
+}
+
+}  // namespace sandbox::guest

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/control.hpp"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace sandbox::guest {
+namespace {
+
+// The release this binary was built from; the shim of one sandbox is of the same.
+constexpr const char* kAgentVersion = SANDBOX_VERSION;
+
+std::string kernel_release()
+{
+    utsname name{};
+    return ::uname(&name) == 0 ? std::string(name.release).substr(0, 64) : std::string();
+}
+
+wire::Stats stats()
+{
+    struct sysinfo info{};
+    wire::Stats stats;
+    stats.uptime_ms = static_cast<std::uint64_t>(now_ms());
+    if (::sysinfo(&info) == 0) {
+        const std::uint64_t unit = info.mem_unit;
+        stats.mem_total_kib = info.totalram * unit / 1024;
+        stats.mem_available_kib = (info.freeram + info.bufferram) * unit / 1024;
+        // Fixed point with 16 fraction bits (sysinfo(2)).
+        stats.load1_milli = static_cast<std::uint32_t>(info.loads[0] * 1000 >> 16);
+    }
+    const long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+    stats.cpu_count = static_cast<std::uint16_t>(std::clamp(cpus, 0L, 65535L));
+    return stats;
+}
+
+}  // namespace
+
+bool Secrets::keep(const wire::Provision& provision) noexcept
+{
+    if (held_ == nullptr) {
+        void* pages = ::mmap(nullptr, sizeof(Held), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED) return false;
+        if (::mlock(pages, sizeof(Held)) != 0) {
+            ::munmap(pages, sizeof(Held));
+            return false;
+        }
+        // Children get zeroes, core files nothing.
+        ::madvise(pages, sizeof(Held), MADV_WIPEONFORK);
+        ::madvise(pages, sizeof(Held), MADV_DONTDUMP);
+        held_ = static_cast<Held*>(pages);
+    }
+    held_->event_nonce = provision.event_nonce;
+    held_->egress_token = provision.egress_token;
+    held_->service_token = provision.service_token;
+    held_->key_count = 0;
+    for (const wire::ProviderKey& key : provision.provider_keys) {
+        Held::Key& slot = held_->keys[held_->key_count++];
+        std::memcpy(slot.binding, key.binding.c_str(), key.binding.size() + 1);
+        slot.size = static_cast<std::uint16_t>(key.value.size());
+        std::memcpy(slot.value, key.value.data(), key.value.size());
+    }
+    return true;
+}
+
+bool Secrets::rotate(const wire::Rotate& rotate) noexcept
+{
+    if (held_ == nullptr) return false;
+    if (rotate.kind == wire::RotateKind::provider_key) {
+        for (std::uint16_t i = 0; i < held_->key_count; ++i) {
+            Held::Key& slot = held_->keys[i];
+            if (rotate.binding != slot.binding) continue;
+            std::memset(slot.value, 0, sizeof slot.value);
+            slot.size = static_cast<std::uint16_t>(rotate.value.size());
+            std::memcpy(slot.value, rotate.value.data(), rotate.value.size());
+            return true;
+        }
+        return false;
+    }
+    if (rotate.value.size() != wire::kNonceSize) return false;
+    wire::Nonce* nonce = nullptr;
+    switch (rotate.kind) {
+        case wire::RotateKind::event_nonce: nonce = &held_->event_nonce; break;
+        case wire::RotateKind::egress_token: nonce = &held_->egress_token; break;
+        case wire::RotateKind::service_token: nonce = &held_->service_token; break;
+        case wire::RotateKind::provider_key: return false;
+    }
+    std::memcpy(nonce->data(), rotate.value.data(), wire::kNonceSize);
+    return true;
+}
+
+void Control::watch(Poller& poller)
+{
+    const int wanted = (closing_ ? 0 : POLLIN) | (out_.empty() ? 0 : POLLOUT);
+    at_stream_ = poller.watch(stream_.get(), static_cast<short>(wanted));
+}
+
+void Control::handle(const Poller& poller)
+{
+    const short ready = poller.ready(at_stream_);
+    if ((ready & POLLIN) != 0 && !closing_) {
+        std::array<std::byte, wire::kMaxHead> chunk;
+        const ssize_t count = ::recv(stream_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+        if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) closing_ = true;
+        std::span<const std::byte> bytes(chunk.data(),
+                                         count > 0 ? static_cast<std::size_t>(count) : 0);
+        while (!closing_) {
+            const auto frame = decoder_.next(bytes);
+            if (!frame) {
+                refuse(frame.error());
+                break;
+            }
+            if (!*frame) break;
+            const auto message = wire::decode_as<wire::ControlMessage>(
+                wire::Direction::to_guest, (*frame)->type, (*frame)->payload);
+            if (message) take(*message);
+            else refuse(message.error());
+        }
+    } else if ((ready & (POLLHUP | POLLERR)) != 0) {
+        done_ = true;
+        return;
+    }
+    flush();
+}
+
+void Control::take(const wire::ControlMessage& message)
+{
+    Gatekeeper& gate = state_.gate;
+    if (std::holds_alternative<wire::Hello>(message)) {
+        out_.send(wire::Welcome{wire::kProtocolVersion, kAgentVersion, kernel_release(),
+                                gate.provisioned, state_.service});
+    } else if (const auto* provision = std::get_if<wire::Provision>(&message)) {
+        if (gate.provisioned)
+            return refuse({wire::WireError::type_not_allowed, "provisioned already", 0});
+        if (!state_.secrets.keep(*provision))
+            return refuse({wire::WireError::refused, "memory for the values cannot be locked", 0});
+        gate.provisioned = true;
+        out_.send(wire::Provisioned{});
+    } else if (std::holds_alternative<wire::Ready>(message)) {
+        if (!gate.provisioned)
+            return refuse({wire::WireError::not_provisioned, "READY before PROVISION", 0});
+        gate.ready = true;
+        out_.send(wire::ReadyAck{});
+    } else if (const auto* rotate = std::get_if<wire::Rotate>(&message)) {
+        if (!gate.provisioned)
+            return refuse({wire::WireError::not_provisioned, "ROTATE before PROVISION", 0});
+        if (!state_.secrets.rotate(*rotate))
+            return refuse({wire::WireError::refused, "no such value, or of another size", 0});
+        out_.send(wire::Rotated{rotate->kind});
+    } else if (std::holds_alternative<wire::StatsRequest>(message)) {
+        out_.send(stats());
+    } else if (std::holds_alternative<wire::Poweroff>(message)) {
+        state_.poweroff = true;
+        out_.send(wire::PoweroffAck{});
+    } else if (std::holds_alternative<wire::TimeSet>(message)) {
+        // PRIVILEGED in a guest of its own; here the clock is the host's.
+        refuse({wire::WireError::refused, boot_.mode == wire::BootMode::host_sandbox
+                                              ? "the clock is the host's"
+                                              : "setting the clock is not built yet", 0});
+    } else if (std::holds_alternative<wire::Fstrim>(message)) {
+        refuse({wire::WireError::refused, "no data disk", 0});
+    } else {
+        refuse({wire::WireError::type_not_allowed, "not a request", 0});
+    }
+}
+
+void Control::refuse(wire::Failure failure)
+{
+    if (failure.error != wire::WireError::truncated)
+        out_.send(wire::ErrorMessage{static_cast<std::uint16_t>(failure.error), failure.what});
+    closing_ = true;
+}
+
+void Control::flush()
+{
+    const auto flushed = out_.flush_to_socket(stream_.get());
+    if (flushed == Outbox::Flushed::broken ||
+        (flushed == Outbox::Flushed::all && closing_))
+        done_ = true;
+}
+
+}  // namespace sandbox::guest

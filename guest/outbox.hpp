@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "wire/wire.hpp"
+
+namespace sandbox::guest {
+
+// Above this nothing more is read for a connection until its peer drains. 256 sessions of a
+// hostile workload that nobody reads stay below PID 1's own memory limit.
+inline constexpr std::size_t kHighWater = 32U << 10;
+inline constexpr std::size_t kChunk = 32U << 10;
+
+// Bytes on their way to one descriptor.
+class Outbox {
+public:
+    enum class Flushed { all, blocked, broken };
+
+    bool empty() const noexcept { return size() == 0; }
+    std::size_t size() const noexcept { return bytes_.size() - sent_; }
+    void append(std::span<const std::byte> bytes);
+    // A message that cannot be encoded is a bug of ours and never comes from a peer: dropped.
+    template <class M>
+    void send(const M& message)
+    {
+        if (const auto frame = wire::encode(message)) append(*frame);
+    }
+    Flushed flush_to_socket(int fd) noexcept;
+    Flushed flush_to_pipe(int fd) noexcept;
+    void clear() noexcept;
+
+private:
+    template <class Write>
+    Flushed flush(Write write) noexcept;
+
+    std::vector<std::byte> bytes_;
+    std::size_t sent_ = 0;
+};
+
+}  // namespace sandbox::guest

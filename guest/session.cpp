@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/session.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "sys/file.hpp"
+#include "sys/net/unix.hpp"
+
+namespace sandbox::guest {
+namespace {
+
+constexpr std::size_t kStdioFds = 3;
+
+// One buffer for every read of this single-threaded program.
+std::array<std::byte, kChunk> g_chunk;
+
+bool again(int errnum)
+{
+    return errnum == EAGAIN || errnum == EINTR;
+}
+
+}  // namespace
+
+Session::Session(sys::UniqueFd stream, std::string name, wire::LeafKind kind,
+                 std::vector<sys::UniqueFd> leaf, const wire::Bootstrap& boot, Gatekeeper& gate)
+    : boot_(boot),
+      gate_(gate),
+      name_(std::move(name)),
+      stream_(std::move(stream)),
+      leaf_kind_(kind),
+      leaf_(std::move(leaf))
+{
+}
+
+bool Session::reading() const noexcept
+{
+    return !peer_ended_ && state_ < State::draining && input_.size() < kHighWater;
+}
+
+void Session::watch(Poller& poller)
+{
+    // POLLHUP comes unasked when the peer has closed for good.
+    const int wanted = (reading() ? POLLIN : 0) | (out_.empty() ? 0 : POLLOUT);
+    at_stream_ = poller.watch(stream_.get(), static_cast<short>(wanted));
+    at_report_ = report_.valid() ? poller.watch(report_.get(), POLLIN) : Poller::kNone;
+    // Watched only with something to write: a closed reader would report POLLERR for ever.
+    at_stdin_ = stdin_.valid() && !input_.empty() ? poller.watch(stdin_.get(), POLLOUT)
+                                                  : Poller::kNone;
+    const bool room = out_.size() < kHighWater;
+    at_stdout_ = stdout_.valid() && room ? poller.watch(stdout_.get(), POLLIN) : Poller::kNone;
+    at_stderr_ = stderr_.valid() && room ? poller.watch(stderr_.get(), POLLIN) : Poller::kNone;
+}
+
+void Session::handle(const Poller& poller, std::int64_t now)
+{
+    if (poller.ready(at_report_) != 0) read_report();
+    if (poller.ready(at_stdout_) != 0) read_output(stdout_, wire::Stdout::kType);
+    if (poller.ready(at_stderr_) != 0) read_output(stderr_, wire::Stderr::kType);
+    if (poller.ready(at_stdin_) != 0) write_input();
+    const short stream = poller.ready(at_stream_);
+    if ((stream & POLLIN) != 0 && reading()) read_stream();
+    // Both directions gone: nobody can take the result, so the work ends too.
+    if ((stream & (POLLHUP | POLLERR)) != 0 && (stream & POLLIN) == 0) {
+        signal(SIGKILL);
+        out_.clear();
+        state_ = State::done;
+        return;
+    }
+    expire(now);
+    if (state_ == State::draining) finish_if_drained();
+    flush();
+}
+
+std::int64_t Session::deadline() const noexcept
+{
+    return std::min(timeout_at_, silent_at_);
+}
+
+void Session::read_stream()
+{
+    if (state_ == State::opening) {
+        // The descriptors of stdio come with the first bytes of OPEN.
+        auto got = sys::recv_fds(stream_.get(), kChunk, kStdioFds);
+        if (!got) {
+            if (!again(got.error().errnum()))
+                refuse({wire::WireError::bad_payload, "descriptors", 0});
+            return;
+        }
+        for (sys::UniqueFd& fd : got->fds) received_.push_back(std::move(fd));
+        if (received_.size() > kStdioFds)
+            return refuse({wire::WireError::bad_payload, "descriptors", received_.size()});
+        if (got->bytes.empty()) return end();
+        return take_bytes(std::as_bytes(std::span(got->bytes)));
+    }
+    const ssize_t count = ::recv(stream_.get(), g_chunk.data(), g_chunk.size(), MSG_DONTWAIT);
+    if (count > 0) return take_bytes({g_chunk.data(), static_cast<std::size_t>(count)});
+    if (count < 0 && again(errno)) return;
+    end();
+}
+
+// The peer sends no more. Its receiving side may still be open (shutdown(2)): then this is only the
+// end of the input; a full close shows as POLLHUP.
+void Session::end()
+{
+    peer_ended_ = true;
+    if (state_ == State::opening) {
+        state_ = State::closing;
+        return;
+    }
+    input_ended_ = true;
+    write_input();
+}
+
+void Session::take_bytes(std::span<const std::byte> bytes)
+{
+    while (state_ < State::draining) {
+        auto frame = decoder_.next(bytes);
+        if (!frame) return refuse(frame.error());
+        if (!*frame) return;
+        auto message = wire::decode_as<wire::SessionMessage>(wire::Direction::to_guest,
+                                                             (*frame)->type, (*frame)->payload);
+        if (!message) return refuse(message.error());
+        take(*message);
+    }
+}
+
+void Session::take(const wire::SessionMessage& message)
+{
+    const bool frames = open_.stdio == wire::SessionStdio::frames;
+    if (const auto* wanted = std::get_if<wire::Open>(&message)) {
+        open(*wanted);
+    } else if (std::holds_alternative<wire::Go>(message)) {
+        // GO before CONFINED would let a careless host run what it has not looked at.
+        if (state_ != State::gated)
+            return refuse({wire::WireError::type_not_allowed, "GO without CONFINED", 0});
+        pass_gate();
+    } else if (const auto* input = std::get_if<wire::Stdin>(&message)) {
+        if (!frames || input_ended_)
+            return refuse({wire::WireError::type_not_allowed, "STDIN", 0});
+        input_.append(input->bytes);
+        write_input();
+    } else if (std::holds_alternative<wire::StdinEof>(message)) {
+        if (!frames || input_ended_)
+            return refuse({wire::WireError::type_not_allowed, "STDIN_EOF", 0});
+        input_ended_ = true;
+        write_input();
+    } else if (const auto* wanted_signal = std::get_if<wire::Signal>(&message)) {
+        signal(wanted_signal->signal);
+    } else {
+        refuse({wire::WireError::refused, "not for this kind of session", 0});
+    }
+}
+
+void Session::open(wire::Open open)
+{
+    if (!gate_.provisioned)
+        return refuse({wire::WireError::not_provisioned, "OPEN before PROVISION", 0});
+    if (!gate_.ready) return refuse({wire::WireError::not_ready, "OPEN before READY", 0});
+    open_ = std::move(open);
+    if (is_service() && gate_.service_opened)
+        return refuse({wire::WireError::refused, "the service was started already", 0});
+    const bool descriptors = open_.stdio == wire::SessionStdio::descriptors;
+    if (received_.size() != (descriptors ? kStdioFds : 0))
+        return refuse({wire::WireError::refused, "descriptors with OPEN", received_.size()});
+    start();
+}
+
+void Session::start()
+{
+    auto spec = make_spec(open_, boot_);
+    if (!spec) return refuse(spec.error());
+    Stdio theirs;
+    if (open_.stdio == wire::SessionStdio::descriptors) {
+        theirs = {std::move(received_[0]), std::move(received_[1]), std::move(received_[2])};
+    } else {
+        auto in = sys::make_pipe();
+        auto out = sys::make_pipe();
+        auto err = sys::make_pipe();
+        if (!in || !out || !err)
+            return refuse({wire::WireError::busy, "no descriptors left for pipes", 0});
+        theirs = {std::move(in->read), std::move(out->write), std::move(err->write)};
+        stdin_ = std::move(in->write);
+        stdout_ = std::move(out->read);
+        stderr_ = std::move(err->read);
+        for (const sys::UniqueFd* pipe : {&stdin_, &stdout_, &stderr_})
+            if (!sys::set_nonblocking(pipe->get()))
+                return refuse({wire::WireError::busy, "pipes", 0});
+    }
+    received_.clear();
+    auto child = spawn(make_program(open_, boot_), std::move(*spec), theirs, leaf_kind_, leaf_,
+                       boot_.landlock_abi);
+    leaf_.clear();
+    open_.argv = {};  // up to 1 MiB that nobody needs any more
+    open_.env = {};
+    if (!child) {
+        note_ = child.error().message();
+        exit_ = {wire::ExitOutcome::failed_to_start, child.error().errnum()};
+        state_ = State::draining;
+        return;
+    }
+    if (is_service()) gate_.service_opened = true;
+    leader_ = child->pid;
+    report_ = std::move(child->report);
+    state_ = State::starting;
+    if (open_.timeout_ms > 0) timeout_at_ = now_ms() + open_.timeout_ms;
+}
+
+void Session::read_report()
+{
+    const ssize_t count = ::recv(report_.get(), g_chunk.data(), g_chunk.size(), MSG_DONTWAIT);
+    if (count < 0 && again(errno)) return;
+    if (count <= 0) {
+        report_.reset();
+        // End before the gate was passed: it died, and its status says how.
+        if (state_ != State::execing || start_errno_) return;
+        state_ = State::running;
+        out_.send(wire::Started{static_cast<std::uint32_t>(leader_)});
+        quiet_since_ = now_ms();
+        if (boot_.silent_ms > 0 && open_.stdio == wire::SessionStdio::frames)
+            silent_at_ = quiet_since_ + boot_.silent_ms;
+        return;
+    }
+    const std::size_t size = static_cast<std::size_t>(count);
+    if (static_cast<char>(g_chunk[0]) == kReport && state_ == State::starting) {
+        out_.append({g_chunk.data() + 1, size - 1});
+        state_ = State::gated;
+        if (!open_.gate) pass_gate();
+        return;
+    }
+    FailurePacket packet;
+    if (static_cast<char>(g_chunk[0]) == kFailure && size == sizeof packet) {
+        std::memcpy(&packet, g_chunk.data(), sizeof packet);
+        start_errno_ = packet.errnum;
+        packet.step[sizeof packet.step - 1] = '\0';
+        note_ = std::string("start failed at ") + packet.step + ": " + std::strerror(packet.errnum);
+    }
+}
+
+void Session::pass_gate()
+{
+    const char go = 'G';
+    if (::send(report_.get(), &go, 1, MSG_NOSIGNAL) != 1) signal(SIGKILL);
+    state_ = State::execing;
+}
+
+void Session::read_output(sys::UniqueFd& pipe, std::uint8_t type)
+{
+    const ssize_t count = ::read(pipe.get(), g_chunk.data(), g_chunk.size());
+    if (count < 0 && again(errno)) return;
+    if (count <= 0) return pipe.reset();
+    const auto size = static_cast<std::size_t>(count);
+    out_.append(wire::encode_header({type, static_cast<std::uint32_t>(size)}));
+    out_.append({g_chunk.data(), size});
+    if (silent_at_ != kNever) {
+        quiet_since_ = now_ms();
+        silent_at_ = quiet_since_ + boot_.silent_ms;
+    }
+}
+
+void Session::write_input()
+{
+    if (!stdin_.valid()) return input_.clear();
+    const auto flushed = input_.flush_to_pipe(stdin_.get());
+    // Nobody reads any more: as with any pipe, what follows is lost, and only that.
+    if (flushed == Outbox::Flushed::broken) input_.clear();
+    const bool finished = flushed == Outbox::Flushed::all && input_ended_;
+    if (finished || flushed == Outbox::Flushed::broken) stdin_.reset();
+}
+
+void Session::signal(int number) noexcept
+{
+    if (!has_child()) return;
+    // The leader made a session of its own; before that its group is PID 1's and only it is meant.
+    if (::kill(-leader_, number) != 0) ::kill(leader_, number);
+}
+
+void Session::expire(std::int64_t now)
+{
+    if (now >= timeout_at_) {
+        timeout_at_ = kNever;
+        timed_out_ = true;
+        signal(SIGKILL);
+    }
+    if (now >= silent_at_) {
+        out_.send(wire::Silent{static_cast<std::uint32_t>(now - quiet_since_)});
+        silent_at_ = now + boot_.silent_ms;
+    }
+}
+
+void Session::leader_exited(const sys::ExitStatus& status)
+{
+    // What it said last may still lie in the socket.
+    while (report_.valid()) {
+        const State before = state_;
+        const int fd = report_.get();
+        read_report();
+        if (report_.valid() && report_.get() == fd && state_ == before && !start_errno_) break;
+    }
+    leader_ = 0;
+    report_.reset();
+    timeout_at_ = kNever;
+    silent_at_ = kNever;
+    if (state_ >= State::closing) return;
+    if (timed_out_) exit_ = {wire::ExitOutcome::timed_out, SIGKILL};
+    else if (start_errno_) exit_ = {wire::ExitOutcome::failed_to_start, *start_errno_};
+    else if (status.signal != 0) exit_ = {wire::ExitOutcome::signaled, status.signal};
+    else exit_ = {wire::ExitOutcome::exited, status.code};
+    state_ = State::draining;
+    stdin_.reset();
+    input_.clear();
+}
+
+// All the leader wrote is in the pipes by now; what others in the session still hold open does not
+// keep EXIT back.
+void Session::finish_if_drained()
+{
+    for (const auto& [pipe, type] : {std::pair(&stdout_, wire::Stdout::kType),
+                                     std::pair(&stderr_, wire::Stderr::kType)}) {
+        while (pipe->valid()) {
+            if (out_.size() >= kHighWater) return;
+            const std::size_t before = out_.size();
+            read_output(*pipe, type);
+            if (pipe->valid() && out_.size() == before) break;  // empty, held open by others
+        }
+    }
+    stdout_.reset();
+    stderr_.reset();
+    out_.send(exit_);
+    state_ = State::closing;
+}
+
+void Session::refuse(wire::Failure failure)
+{
+    // A stream that ended inside a frame has nobody left to tell.
+    if (failure.error != wire::WireError::truncated)
+        out_.send(wire::ErrorMessage{static_cast<std::uint16_t>(failure.error), failure.what});
+    signal(SIGKILL);
+    stdin_.reset();
+    stdout_.reset();
+    stderr_.reset();
+    input_.clear();
+    state_ = State::closing;
+}
+
+void Session::flush()
+{
+    const auto flushed = out_.flush_to_socket(stream_.get());
+    if (flushed == Outbox::Flushed::broken) {
+        signal(SIGKILL);
+        state_ = State::done;
+    } else if (flushed == Outbox::Flushed::all && state_ == State::closing) {
+        state_ = State::done;
+    }
+}
+
+std::optional<std::string> Session::take_note()
+{
+    if (note_.empty()) return std::nullopt;
+    return std::exchange(note_, {});
+}
+
+}  // namespace sandbox::guest
