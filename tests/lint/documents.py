@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents, profiles and examples say what the tree says."""
 import re
+import tomllib
 
 from lintlib import run
 
@@ -38,6 +39,21 @@ def first_lines(tree):
         line = text.split('\n', 1)[0]
         if not re.match(r'^# [A-Z].{10,}[.:]$', line) or len(line) > 100:
             bad.append(f"{path}:1: the first line says in a sentence what this is for, not '{line[:40]}'")
+    return bad
+
+
+def well_formed(tree):
+    bad = []
+    for path, text in tree.items():
+        if not re.match(r'^(profiles|examples)/.*\.toml$', path):
+            continue
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            bad.append(f'{path}: {error}')
+            continue
+        if table.get('version') != 1:
+            bad.append(f'{path}: version = 1 is missing')
     return bad
 
 
@@ -80,6 +96,11 @@ def verbs(tree):
     return bad
 
 
+def placeholders(tree):
+    return [f'{path}: the placeholder {name} waits for real output'
+            for path, text in tree.items() if path.endswith('.md') for name in re.findall(r'<<[A-Z_]+>>', text)]
+
+
 def entry_points(tree):
     return [f'{path}: no --help' for path, text in tree.items()
             if re.match(r'^dev/[a-z-]+$', path) and not re.search(r'--help|argparse', text)]
@@ -93,9 +114,12 @@ run(
         {'dev/deps': 'packages=(\n)\n--x) packages+=(cowsay) ;;\n', 'docs/dependencies.md': ''}]),
     (first_lines, 'every profile and example says in its first line what it is for', [
         {'profiles/a.toml': 'version = 1\n'}, {'examples/01-a.toml': '# bad\n'}]),
+    (well_formed, 'profiles and examples are TOML of version 1', [
+        {'examples/01-a.toml': 'name = "a"\n'}, {'profiles/a.toml': 'version = \n'}]),
     (numbered, 'examples are numbered without a gap', [
         {'examples/02-a.toml': ''}, {'examples/01-a.toml': '', 'examples/01-b.toml': ''}, {'examples/first.toml': ''}]),
     (links, 'links between pages lead somewhere', [{'README.md': '[x](docs/none.md)\n'}]),
+    (placeholders, 'no page holds a placeholder', [{'README.md': '<<OUTPUT>>\n'}]),
     (verbs, 'every verb of sandboxctl is documented', [
         {'src/ctl/command_line.cpp': 'verb(app_, "dance", "Dance", x);\n', 'README.md': '# sandboxd\n'}]),
     (entry_points, 'every command of dev/ has --help', [{'dev/thing': '#!/bin/sh\necho\n'}]),

@@ -40,7 +40,9 @@ def layers(tree):
         if not quoted:
             continue
         folder, target = folder_of(path), header.split('/')[0]
-        allowed = TABLE['folders'].get(folder, {'include': []})['include']
+        allowed = list(TABLE['folders'].get(folder, {'include': []})['include'])
+        for part, more in TABLE['include_exceptions'].items():
+            allowed += more if path.startswith(part) else []
         if '/' not in header:
             # Generated headers and those beside a file of guest/ carry no folder.
             if folder not in ('guest', 'schemas'):
