@@ -38,13 +38,19 @@ std::string parse_version(Tool tool, std::string_view output)
     std::string_view version;
     if (tool == Tool::crun) version = text_before(output, "crun version ");
     if (tool == Tool::qemu) version = text_before(output, "QEMU emulator version ");
-    if (tool == Tool::virtiofsd) version = text_before(output, "virtiofsd ");
+    if (tool == Tool::virtiofsd) {
+        // QEMU's own C daemon, else the later Rust one.
+        version = text_before(output, "virtiofsd version ");
+        if (version.empty()) version = text_before(output, "virtiofsd ");
+    }
     return is_version(version) ? std::string(version) : std::string();
 }
 
 Result<std::string> ask_version(Tool tool, int executable)
 {
-    const std::string program = tool == Tool::crun ? "crun" : "qemu-system-x86_64";
+    const std::string program = tool == Tool::crun   ? "crun"
+                                : tool == Tool::qemu ? "qemu-system-x86_64"
+                                                     : "virtiofsd";
     const ProgramEnd end =
         run_program({.executable = executable, .argv = {program, "--version"}});
     std::string version = parse_version(tool, end.output);
@@ -90,7 +96,7 @@ Result<ArtifactIdentity> identify(Tool tool, const std::string& path,
         const auto artifact = open_artifact(tool, path);
         if (!artifact) return out.report(kDigest, missing(artifact.error().message()));
         out.report(kDigest, found(artifact->digest, {}));
-        if (tool != Tool::crun && tool != Tool::qemu) return out.report(kVersion, found({}, {}));
+        if (tool == Tool::own || tool == Tool::data) return out.report(kVersion, found({}, {}));
         const auto version = ask_version(tool, artifact->executable.get());
         out.report(kVersion, version ? found(*version, {}) : missing(version.error().message()));
     };

@@ -17,8 +17,8 @@ struct ArtifactIdentity {
     std::string sha256;   // "sha256:…"
 };
 
-// In a disposable child: reads and hashes the file through one descriptor, then asks a crun or qemu
-// for its version, crun from a sealed copy of the very bytes that were hashed. A program must be
+// In a disposable child: reads and hashes the file through one descriptor, then asks crun, qemu
+// or virtiofsd for its version, crun from a sealed copy of the very bytes that were hashed. A program must be
 // regular, executable, owned by root or us, and writable by nobody else.
 [[nodiscard]] Result<ArtifactIdentity> identify(Tool tool, const std::string& path,
                                                 std::chrono::milliseconds deadline);

@@ -38,7 +38,8 @@ std::vector<std::string> own_program(std::string_view program_dir, std::string_v
     std::vector<std::string> places;
     if (!program_dir.empty()) {
         places.push_back(fmt::format("{}/{}", program_dir, program));
-        places.push_back(fmt::format("{}/../libexec/sandbox/{}", program_dir, program));
+        const std::string_view above = program_dir.substr(0, program_dir.rfind('/'));
+        places.push_back(fmt::format("{}/libexec/sandbox/{}", above, program));
     }
     places.push_back(fmt::format("/usr/libexec/sandbox/{}", program));
     return places;

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "probe/certified.hpp"
+#include "probe/identity.hpp"
+#include "supervisor/config_files.hpp"
+#include "sys/fd.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+constexpr std::chrono::milliseconds kVersionLimit{5000};
+
+struct Known {
+    const char* name;
+    probe::Tool tool;
+    probe::ArtifactSetting probe::ProbeSettings::*setting;
+    bool needed;  // by the drivers of this release
+};
+constexpr std::array<Known, 7> kKnown{{
+    {"crun", probe::Tool::crun, &probe::ProbeSettings::runtime, true},
+    {"sandbox-init", probe::Tool::own, &probe::ProbeSettings::init, true},
+    {"sandbox-shim", probe::Tool::own, &probe::ProbeSettings::shim, true},
+    {"qemu", probe::Tool::qemu, &probe::ProbeSettings::vmm, false},
+    {"virtiofsd", probe::Tool::virtiofsd, &probe::ProbeSettings::virtiofsd, false},
+    {"kernel", probe::Tool::data, &probe::ProbeSettings::guest_kernel, false},
+    {"initrd", probe::Tool::data, &probe::ProbeSettings::guest_initrd, false},
+}};
+
+std::string describe(const probe::Advisory& advisory)
+{
+    const std::string fix = advisory.fixed_in.empty()
+                                ? fmt::format("no fix up to {}", advisory.last_bad)
+                                : fmt::format("fixed in {}", advisory.fixed_in);
+    return fmt::format("{} ({}): {}; {}", advisory.id, fix, advisory.summary, advisory.exposure);
+}
+
+void compare_pin(ArtifactCheck& check, const probe::Pin& pin)
+{
+    check.state = PinState::match;
+    if (pin.sha256 != check.sha256) {
+        check.state = PinState::mismatch;
+        check.problem = fmt::format("{} is {}, pinned {}; if you changed it, run sandboxctl config "
+                                    "init --force",
+                                    check.path, check.sha256, pin.sha256);
+    } else if (!check.version.empty() && pin.version != check.version) {
+        check.state = PinState::mismatch;
+        check.problem = fmt::format("{} says version {}, pinned {}", check.path, check.version,
+                                    pin.version);
+    }
+}
+
+ArtifactCheck check_artifact(const Known& known, const probe::ArtifactSetting& setting)
+{
+    ArtifactCheck check;
+    check.name = known.name;
+    check.path = setting.path;
+    const auto identity = probe::identify(known.tool, setting.path, kVersionLimit);
+    if (!identity) {
+        check.state = PinState::missing;
+        if (known.needed || setting.pin) check.problem = identity.error().message();
+        return check;
+    }
+    check.version = identity->version;
+    check.sha256 = identity->sha256;
+    if (setting.pin) compare_pin(check, *setting.pin);
+    if (known.tool == probe::Tool::crun) {
+        check.certified = probe::is_certified("crun", check.version);
+        if (!*check.certified && check.problem.empty()) {
+            check.problem = fmt::format("crun {} is not certified: the oci driver refuses it",
+                                        check.version);
+        }
+    }
+    for (const probe::Advisory& advisory : probe::advisories(known.name, check.version)) {
+        check.advisories.push_back(describe(advisory));
+    }
+    return check;
+}
+
+std::vector<ArtifactCheck> check_all(const probe::ProbeSettings& settings)
+{
+    std::vector<ArtifactCheck> checks;
+    for (const Known& known : kKnown) {
+        const probe::ArtifactSetting& setting = settings.*known.setting;
+        if (!setting.path.empty()) checks.push_back(check_artifact(known, setting));
+    }
+    return checks;
+}
+
+// The schema wants a version of every pin; what names none of its own is pinned by digest alone.
+constexpr std::string_view kNoVersion = "unversioned";
+
+profile::OperatorConfig pinned_config(std::vector<ArtifactCheck>& checks)
+{
+    profile::OperatorConfig config;
+    for (ArtifactCheck& check : checks) {
+        if (check.state == PinState::missing) continue;
+        profile::ArtifactPin pin;
+        pin.path = HostPath(check.path);
+        pin.version = check.version.empty() ? std::string(kNoVersion) : check.version;
+        pin.sha256 = check.sha256;
+        config.artifacts.emplace(check.name, std::move(pin));
+        check.state = PinState::match;
+    }
+    return config;
+}
+
+std::string folder_of(const std::string& path)
+{
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+std::string_view to_string(PinState state) noexcept
+{
+    switch (state) {
+    case PinState::match: return "match";
+    case PinState::mismatch: return "mismatch";
+    case PinState::missing: return "missing";
+    case PinState::unpinned: return "unpinned";
+    }
+    return "unpinned";
+}
+
+Result<ConfigReport> config_init(const std::string& path, const std::string& program_dir,
+                                 Overwrite overwrite)
+{
+    if (overwrite == Overwrite::no && access(path.c_str(), F_OK) == 0) {
+        return fail(Code::already_exists, path + " is already there; --force writes it anew");
+    }
+    ConfigReport report;
+    report.path = path;
+    report.present = true;
+    report.artifacts = check_all(probe_settings(profile::OperatorConfig{}, program_dir));
+    const profile::OperatorConfig config = pinned_config(report.artifacts);
+    const std::string folder = folder_of(path);
+    TRY_VOID(sys::make_dirs(folder, 0755));
+    const auto dir = TRY(sys::open_dir(folder));
+    const std::string entry = path.substr(path.rfind('/') + 1);
+    const std::string text = profile::render_config(config);
+    if (overwrite == Overwrite::yes) {
+        TRY_VOID(sys::replace_file_at(dir.get(), entry, text, 0644));
+    } else {
+        TRY_VOID(sys::write_file_at(dir.get(), entry, text, 0644));
+    }
+    report.written = true;
+    return report;
+}
+
+ConfigReport config_check(const std::string& path, const std::string& program_dir)
+{
+    ConfigReport report;
+    report.path = path;
+    const LoadedConfig loaded = load_config(path);
+    report.present = loaded.present;
+    for (const Diagnostic& problem : loaded.diagnostics) report.problems.push_back(format(problem));
+    if (loaded.config) report.artifacts = check_all(probe_settings(*loaded.config, program_dir));
+    return report;
+}
+
+int exit_status(const ConfigReport& report)
+{
+    if (!report.problems.empty()) return 1;
+    return std::ranges::any_of(report.artifacts,
+                               [](const ArtifactCheck& check) { return !check.problem.empty(); })
+               ? 1
+               : 0;
+}
+
+std::string render(const ConfigReport& report)
+{
+    std::string text = report.written    ? fmt::format("wrote {}\n", report.path)
+                       : report.present  ? fmt::format("{}\n", report.path)
+                                         : fmt::format("{} is not there: built-in defaults hold\n",
+                                                       report.path);
+    for (const std::string& problem : report.problems) text += "  problem: " + problem + '\n';
+    for (const ArtifactCheck& check : report.artifacts) {
+        text += fmt::format("{:<13} {:<9} {:<10} {}\n", check.name, to_string(check.state),
+                            check.version.empty() ? "-" : check.version, escaped(check.path));
+        if (!check.sha256.empty()) text += fmt::format("  {}\n", check.sha256);
+        if (check.certified) {
+            text += *check.certified ? "  certified: tested with this release\n"
+                                     : "  not certified\n";
+        }
+        for (const std::string& advisory : check.advisories) {
+            text += fmt::format("  advisory: {}\n", advisory);
+        }
+        if (!check.problem.empty()) text += fmt::format("  problem: {}\n", escaped(check.problem));
+    }
+    return text;
+}
+
+canon::Json to_json(const ConfigReport& report)
+{
+    canon::Json json = {{"path", report.path},
+                        {"present", report.present},
+                        {"written", report.written},
+                        {"problems", report.problems},
+                        {"artifacts", canon::Json::array()}};
+    for (const ArtifactCheck& check : report.artifacts) {
+        canon::Json entry = {{"name", check.name},
+                             {"path", check.path},
+                             {"version", check.version},
+                             {"sha256", check.sha256},
+                             {"state", std::string(to_string(check.state))},
+                             {"advisories", check.advisories},
+                             {"problem", check.problem}};
+        if (check.certified) entry["certified"] = *check.certified;
+        json["artifacts"].push_back(std::move(entry));
+    }
+    return json;
+}
+
+}  // namespace sandbox::supervisor
