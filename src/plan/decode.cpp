@@ -3,6 +3,7 @@
 #include "plan/fields.hpp"
 #include "plan/names.hpp"
 #include "profile/names.hpp"
+#include "profile/normal.hpp"
 #include "profile/profile.hpp"
 
 namespace sandbox::plan {
@@ -16,6 +17,13 @@ std::optional<Millis> millis(Fields& fields, const char* key)
     const auto count = fields.maybe_number<std::uint64_t>(key);
     if (!count) return std::nullopt;
     return Millis(static_cast<std::int64_t>(*count));
+}
+
+std::uint32_t mode(Fields& fields, const char* key)
+{
+    const auto bits = profile::parse_mode(fields.text(key), 07777);
+    if (!bits) fields.refuse(key, "four octal digits are wanted");
+    return bits.value_or(0);
 }
 
 std::vector<GuestPath> paths(Fields& fields, const char* key)
@@ -34,9 +42,9 @@ ProcessPlan process(Fields fields)
     out.cwd = GuestPath(fields.text("cwd"));
     out.uid = fields.number<std::uint32_t>("uid");
     out.gid = fields.number<std::uint32_t>("gid");
-    out.umask = fields.number<std::uint32_t>("umask");
+    out.umask = mode(fields, "umask");
     out.terminal = fields.flag("terminal");
-    out.timeout = millis(fields, "timeout_ms");
+    out.timeout = millis(fields, "timeout");
     out.rlimits = fields.number_map("rlimits");
     fields.close();
     return out;
@@ -64,7 +72,7 @@ MountPlan mount(Fields& fields)
     out.read_only = fields.flag("read_only");
     out.ownership = fields.choice<Ownership>("ownership", kOwnerships);
     if (const auto size = fields.maybe_number<std::uint64_t>("size")) out.size = Bytes{*size};
-    out.mode = fields.number<std::uint32_t>("mode");
+    out.mode = mode(fields, "mode");
     fields.close();
     return out;
 }

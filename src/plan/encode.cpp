@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/codec.hpp"
 
+#include "profile/normal.hpp"
 #include "profile/profile.hpp"
 
 namespace sandbox::plan {
@@ -26,9 +27,9 @@ Json process_json(const ProcessPlan& process)
             {"cwd", process.cwd.str()},
             {"uid", process.uid},
             {"gid", process.gid},
-            {"umask", process.umask},
+            {"umask", profile::format_mode(process.umask)},
             {"terminal", process.terminal},
-            {"timeout_ms", std::move(timeout)},
+            {"timeout", std::move(timeout)},
             {"rlimits", Json(process.rlimits)}};
 }
 
@@ -54,7 +55,7 @@ Json mounts_json(const std::vector<MountPlan>& mounts)
                         {"read_only", mount.read_only},
                         {"ownership", to_string(mount.ownership)},
                         {"size", std::move(size)},
-                        {"mode", mount.mode}});
+                        {"mode", profile::format_mode(mount.mode)}});
     }
     return list;
 }

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "audit/audit.hpp"
 #include "base/diagnostic.hpp"
 #include "facts/facts.hpp"
 #include "plan/plan.hpp"
@@ -49,5 +50,9 @@ Resolution resolve(const Request& request, const policy::EffectivePolicy& policy
 
 canon::Json to_json(const std::vector<Denial>& denials);  // {"denials":[…]}, design contract
 std::string render(const std::vector<Denial>& denials);   // for people
+
+// The audit log's view of a refusal.
+audit::Denied to_audit(const Request& request, const policy::EffectivePolicy& policy,
+                       const std::vector<Denial>& denials);
 
 }  // namespace sandbox::resolve

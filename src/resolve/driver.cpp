@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resolve/steps.hpp"
+
+#include <optional>
+
+#include "profile/names.hpp"
+
+namespace sandbox::resolve {
+
+namespace name = facts::name;
+using plan::IsolationClass;
+using profile::Driver;
+using profile::Isolation;
+
+namespace {
+
+IsolationClass class_of(Driver driver)
+{
+    // TCG would be emulated_vm; it promises no boundary, so no posture asks for it.
+    return driver == Driver::microvm ? IsolationClass::hardware_vm : IsolationClass::shared_kernel;
+}
+
+IsolationClass least_for(Isolation isolation)
+{
+    return isolation == Isolation::microvm ? IsolationClass::hardware_vm
+                                           : IsolationClass::shared_kernel;
+}
+
+std::string setting(std::string_view key, std::string_view value)
+{
+    return std::string(key) + " = \"" + std::string(value) + "\"";
+}
+
+Driver chosen(Draft& draft)
+{
+    const profile::Profile& profile = draft.profile();
+    if (profile.driver) return *profile.driver;
+    if (profile.isolation == Isolation::microvm) return Driver::microvm;
+    const std::string value = draft.value_of(name::kDefaultDriver);
+    if (const auto driver = profile::from_name<Driver>(value)) return *driver;
+    draft.deny({.denial_class = DenialClass::backend_unavailable,
+                .reason = "no-default-driver",
+                .key = "isolation",
+                .requirement = setting("isolation", "sandbox"),
+                .fact = draft.describe(name::kDefaultDriver),
+                .mend = std::string(facts::mend(name::kDefaultDriver)),
+                .source = {}});
+    return Driver::oci;
+}
+
+void refuse_weaker_pin(Draft& draft, Driver driver)
+{
+    const Isolation asked = draft.profile().isolation;
+    if (class_of(driver) >= least_for(asked)) return;
+    draft.deny({.denial_class = DenialClass::invalid_profile,
+                .reason = "driver-weaker-than-isolation",
+                .key = "driver",
+                .requirement = setting("isolation", to_string(asked)),
+                .fact = "driver " + std::string(to_string(driver)) + " gives " +
+                        std::string(to_string(class_of(driver))),
+                .mend = "remove the driver, or set isolation = \"sandbox\" to accept a shared "
+                        "kernel",
+                .source = {}});
+}
+
+void refuse_microvm(Draft& draft)
+{
+    const bool guest_runs = draft.rely_on(name::kKvm);
+    const bool configured = draft.rely_on(name::kDriverMicrovm);
+    std::string fact;
+    if (!guest_runs) fact = draft.describe(name::kKvm);
+    if (!configured) {
+        fact += (fact.empty() ? "" : "; ") + draft.describe(name::kDriverMicrovm);
+    }
+    // A snapshot from another release may call the driver usable; this one cannot start it.
+    if (fact.empty()) fact = "driver.microvm: not part of this release";
+    const bool pinned = draft.profile().driver.has_value();
+    std::string requirement =
+        pinned ? setting("driver", "microvm") : setting("isolation", "microvm");
+    if (!pinned && !draft.is_written("isolation")) requirement += " (the default)";
+    draft.deny({.denial_class = DenialClass::backend_unavailable,
+                .reason = guest_runs ? "microvm-not-available" : "kvm-guest-unavailable",
+                .key = pinned ? "driver" : "isolation",
+                .requirement = std::move(requirement),
+                .fact = std::move(fact),
+                .mend = "set isolation = \"sandbox\" to accept a shared kernel, or run on a host "
+                        "whose KVM runs guests, with a release that has the microvm driver",
+                .source = {}});
+}
+
+void refuse_native(Draft& draft)
+{
+    const bool configured = draft.rely_on(name::kDriverNative);
+    draft.deny({.denial_class = DenialClass::backend_unavailable,
+                .reason = "native-not-available",
+                .key = draft.profile().driver ? "driver" : "isolation",
+                .requirement = setting("driver", "native"),
+                .fact = configured ? "driver.native: not part of this release"
+                                   : draft.describe(name::kDriverNative),
+                .mend = "remove driver = \"native\" or pin driver = \"oci\"",
+                .source = {}});
+}
+
+void pin_artifact(Draft& draft, std::string_view fact, std::string_view artifact,
+                  std::string_view reason)
+{
+    if (!draft.require(fact, reason, "driver", "the driver oci is complete",
+                       DenialClass::backend_unavailable)) {
+        return;
+    }
+    draft.plan.artifacts[std::string(artifact)] = draft.value_of(fact);
+}
+
+void require_oci(Draft& draft)
+{
+    constexpr auto kUnavailable = DenialClass::backend_unavailable;
+    const std::string_view driver = "driver = \"oci\"";
+    draft.require(name::kDriverOci, "oci-not-available", "driver", driver, kUnavailable);
+    if (draft.require(name::kPrivilege, "root-required", "driver", driver, kUnavailable) &&
+        draft.value_of(name::kPrivilege) != "root") {
+        draft.deny({.denial_class = kUnavailable,
+                    .reason = "root-required",
+                    .key = "driver",
+                    .requirement = std::string(driver),
+                    .fact = draft.describe(name::kPrivilege),
+                    .mend = std::string(facts::mend(name::kPrivilege)),
+                    .source = {}});
+    }
+    draft.require(name::kOciRuntimePath, "oci-runtime-missing", "driver", driver, kUnavailable);
+    draft.require(name::kOciRuntimeVersion, "oci-runtime-uncertified", "driver", driver,
+                  kUnavailable);
+    pin_artifact(draft, name::kOciRuntimeDigest, "oci.runtime", "oci-runtime-unreadable");
+    pin_artifact(draft, name::kInitDigest, "sandbox-init", "sandbox-init-missing");
+    pin_artifact(draft, name::kShimDigest, "sandbox-shim", "sandbox-shim-missing");
+    draft.require(name::kOciRuntimePinned, "artifact-pin-mismatch", "driver",
+                  "the runtime is the pinned one", DenialClass::backend_artifact_mismatch);
+    draft.require(name::kOciFdPassing, "oci-runtime-drops-descriptors", "driver", driver,
+                  kUnavailable);
+    draft.require(name::kOciHybridCover, "hybrid-cgroups-not-covered", "driver", driver,
+                  kUnavailable);
+    draft.require(name::kMemfdSeal, "sealed-execution-unavailable", "driver",
+                  "the runtime is executed from sealed, hashed memory");
+    draft.require(name::kPidfd, "pidfd-unavailable", "driver",
+                  "processes are known by identity, not by number");
+}
+
+}  // namespace
+
+void resolve_driver(Draft& draft)
+{
+    const Driver driver = chosen(draft);
+    draft.plan.driver = driver;
+    draft.plan.isolation_class = class_of(driver);
+    refuse_weaker_pin(draft, driver);
+    switch (driver) {
+    case Driver::oci: require_oci(draft); return;
+    case Driver::microvm: refuse_microvm(draft); return;
+    case Driver::native: refuse_native(draft); return;
+    }
+}
+
+}  // namespace sandbox::resolve

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resolve/steps.hpp"
+
+#include <algorithm>
+
+namespace sandbox::resolve {
+
+namespace name = facts::name;
+using plan::MountPlan;
+using plan::Ownership;
+using profile::MountType;
+
+namespace {
+
+constexpr std::uint32_t kScratchMode = 01777;  // as /tmp: the user, whatever its id, can write
+
+MountPlan bind(Draft& draft, const profile::Mount& mount, const std::string& key)
+{
+    MountPlan out;
+    out.type = MountType::bind;
+    out.source = HostPath(mount.source);
+    out.target = mount.target;
+    out.read_only = mount.read_only;
+    // Mapping root would show it files that only the host's root may read.
+    const bool root = draft.profile().process.user.uid == 0;
+    out.ownership = root ? Ownership::overflow : Ownership::idmap_user;
+    const std::string requirement = "bind of " + mount.source + " to " + mount.target.str();
+    if (!root) {
+        draft.require(name::kIdmappedMount, "idmapped-mounts-unavailable", key + ".source",
+                      requirement + " maps the profile's user only");
+    }
+    if (mount.read_only) {
+        draft.require(name::kRecursiveReadOnly, "recursive-read-only-unavailable",
+                      key + ".read_only", requirement + " is read-only with all below it");
+    }
+    return out;
+}
+
+MountPlan scratch(const profile::Mount& mount)
+{
+    MountPlan out;
+    out.type = MountType::tmpfs;
+    out.target = mount.target;
+    out.read_only = mount.read_only;
+    out.ownership = Ownership::overflow;
+    out.size = mount.size;
+    out.mode = mount.mode.value_or(kScratchMode);
+    return out;
+}
+
+}  // namespace
+
+void resolve_mounts(Draft& draft)
+{
+    const auto& asked = draft.profile().mounts;
+    auto& mounts = draft.plan.mounts;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        const std::string key = "mount[" + std::to_string(i) + "]";
+        switch (asked[i].type) {
+        case MountType::bind: mounts.push_back(bind(draft, asked[i], key)); break;
+        case MountType::tmpfs: mounts.push_back(scratch(asked[i])); break;
+        case MountType::volume: break;  // refused by check_unsupported
+        }
+    }
+    // A parent's path is a prefix of its children's and sorts before them.
+    std::stable_sort(mounts.begin(), mounts.end(), [](const MountPlan& a, const MountPlan& b) {
+        return a.target < b.target;
+    });
+    for (const profile::Mask& mask : draft.profile().masks) draft.plan.masks.push_back(mask.path);
+    std::sort(draft.plan.masks.begin(), draft.plan.masks.end());
+}
+
+}  // namespace sandbox::resolve

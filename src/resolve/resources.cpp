@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resolve/steps.hpp"
+
+#include <algorithm>
+
+#include "profile/check.hpp"
+
+namespace sandbox::resolve {
+
+namespace name = facts::name;
+using plan::CgroupSetting;
+using plan::CgroupVersion;
+
+namespace {
+
+constexpr std::uint64_t kPage = 4096;          // x86_64; page_counter limits are whole pages
+constexpr std::uint32_t kPeriod = 100'000;     // µs; the kernel's default (kernel/sched/fair.c)
+constexpr std::uint32_t kLeastMilliCpus = 10;  // min_cfs_quota_period 1 ms of the period above
+// PID 1, crun while it starts and a session's launcher: 16 pids and 32 MiB were measured to be
+// enough; twice the memory and four times the pids leave room for a crowd of sessions.
+constexpr std::uint64_t kControlMemory = 64ULL << 20;
+constexpr std::uint32_t kControlPids = 64;
+
+std::uint64_t whole_pages(Bytes bytes) { return bytes.count / kPage * kPage; }
+
+class Limits {
+public:
+    explicit Limits(Draft& draft) : draft_(draft), asked_(draft.profile().resources) {}
+
+    void run()
+    {
+        choose_version();
+        pids();
+        memory();
+        cpu();
+        cpuset();
+        io();
+        kill();
+        auto& controllers = plan().controllers;
+        std::sort(controllers.begin(), controllers.end());
+        controllers.erase(std::unique(controllers.begin(), controllers.end()), controllers.end());
+    }
+
+private:
+    plan::ResourcePlan& plan() { return draft_.plan.resources; }
+    bool v2() const { return draft_.plan.resources.version == CgroupVersion::v2; }
+
+    void choose_version()
+    {
+        draft_.require(name::kCgroupHierarchy, "cgroups-unavailable", "resources",
+                       "limits are held by cgroups");
+        const std::string version = draft_.value_of(name::kCgroupPids);
+        if (version == "v2") plan().version = CgroupVersion::v2;
+        if (version == "v1") plan().version = CgroupVersion::v1;
+    }
+
+    // The controller is writable, in the same hierarchy as the others.
+    bool join(std::string_view fact, std::string_view controller, std::string_view key,
+              const std::string& requirement)
+    {
+        const std::string reason = std::string(controller) + "-controller-unavailable";
+        if (!draft_.require(fact, reason, key, requirement)) return false;
+        const std::string where = draft_.value_of(fact);
+        if (where != to_string(plan().version)) {
+            draft_.deny({.denial_class = DenialClass::required_control_unavailable,
+                         .reason = "controllers-in-two-hierarchies",
+                         .key = std::string(key),
+                         .requirement = requirement,
+                         .fact = draft_.describe(fact) + ", the pids controller is in " +
+                                 std::string(to_string(plan().version)),
+                         .mend = "boot with all controllers in one hierarchy "
+                                 "(systemd.unified_cgroup_hierarchy=1)",
+                         .source = {}});
+            return false;
+        }
+        plan().controllers.emplace_back(controller);
+        return true;
+    }
+
+    void set(std::string_view controller, std::string_view file, std::string value)
+    {
+        plan().workload.push_back({std::string(controller), std::string(file), std::move(value)});
+    }
+    void set_control(std::string_view controller, std::string_view file, std::uint64_t value)
+    {
+        plan().control.push_back(
+            {std::string(controller), std::string(file), std::to_string(value)});
+    }
+
+    void pids()
+    {
+        if (!join(name::kCgroupPids, "pids", "resources.pids",
+                  "pids = " + std::to_string(asked_.pids))) {
+            return;
+        }
+        set("pids", "pids.max", std::to_string(asked_.pids));
+        set_control("pids", "pids.max", kControlPids);
+    }
+
+    void memory()
+    {
+        if (!asked_.memory && asked_.swap) {
+            invalid("swap-without-memory", "resources.swap", "swap = " + format(*asked_.swap),
+                    "set resources.memory too: swap counts on top of it");
+        }
+        const std::string requirement =
+            asked_.memory ? "memory = " + format(*asked_.memory)
+                          : std::string("PID 1's own leaf has a memory limit");
+        if (!join(name::kCgroupMemory, "memory", "resources.memory", requirement)) return;
+        set_control("memory", v2() ? "memory.max" : "memory.limit_in_bytes", kControlMemory);
+        if (!asked_.memory) return;
+        const std::uint64_t memory = whole_pages(*asked_.memory);
+        const std::uint64_t swap = whole_pages(asked_.swap.value_or(Bytes{0}));
+        if (memory == 0) {
+            invalid("memory-too-small", "resources.memory", requirement, "ask for more than a page");
+            return;
+        }
+        set("memory", v2() ? "memory.max" : "memory.limit_in_bytes", std::to_string(memory));
+        // Without this file a memory limit only moves the workload to the host's swap.
+        if (!draft_.require(name::kCgroupSwap, "swap-limit-unavailable",
+                            asked_.swap ? "resources.swap" : "resources.memory",
+                            "swap = " + format(asked_.swap.value_or(Bytes{0})))) {
+            return;
+        }
+        if (v2()) {
+            set("memory", "memory.swap.max", std::to_string(swap));
+            set("memory", "memory.oom.group", "1");
+        } else if (memory > profile::kMostInteger - swap) {
+            invalid("memory-too-large", "resources.swap", "memory and swap together",
+                    "ask for less swap");
+        } else {
+            // v1 counts memory and swap together; it must not be below the memory limit.
+            set("memory", "memory.memsw.limit_in_bytes", std::to_string(memory + swap));
+        }
+    }
+
+    void cpu()
+    {
+        const bool wanted = asked_.cpus || asked_.cpu_weight;
+        if (!wanted) {
+            // Not asked for; joined where it is to be had, so that usage can be told.
+            if (draft_.rely_on(name::kCgroupCpu) && !v2() &&
+                draft_.value_of(name::kCgroupCpu) == "v1") {
+                plan().controllers.insert(plan().controllers.end(), {"cpu", "cpuacct"});
+            }
+            return;
+        }
+        const std::string key = asked_.cpus ? "resources.cpus" : "resources.cpu_weight";
+        const std::string requirement =
+            asked_.cpus ? "cpus = " + format(*asked_.cpus)
+                        : "cpu_weight = " + std::to_string(*asked_.cpu_weight);
+        if (!join(name::kCgroupCpu, "cpu", key, requirement)) return;
+        if (!v2()) plan().controllers.emplace_back("cpuacct");
+        if (asked_.cpus) cpu_quota(requirement);
+        if (asked_.cpu_weight) cpu_weight(*asked_.cpu_weight);
+    }
+
+    void cpu_quota(const std::string& requirement)
+    {
+        if (asked_.cpus->count < kLeastMilliCpus) {
+            invalid("cpus-too-small", "resources.cpus", requirement, "ask for at least 0.01");
+            return;
+        }
+        // Thousandths of a CPU in each period.
+        const std::uint64_t quota = std::uint64_t{asked_.cpus->count} * (kPeriod / 1000);
+        if (v2()) {
+            set("cpu", "cpu.max", std::to_string(quota) + " " + std::to_string(kPeriod));
+        } else {
+            set("cpu", "cpu.cfs_period_us", std::to_string(kPeriod));
+            set("cpu", "cpu.cfs_quota_us", std::to_string(quota));
+        }
+    }
+
+    void cpu_weight(std::uint32_t weight)
+    {
+        if (v2()) {
+            set("cpu", "cpu.weight", std::to_string(weight));
+            return;
+        }
+        // sched_weight_from_cgroup(), include/linux/cgroup.h: weight * 1024 / 100, rounded.
+        const std::uint64_t shares = (std::uint64_t{weight} * 1024 + 50) / 100;
+        set("cpu", "cpu.shares", std::to_string(shares));
+    }
+
+    void cpuset()
+    {
+        if (!asked_.cpuset) return;
+        const std::string requirement = "cpuset = " + *asked_.cpuset;
+        if (!join(name::kCgroupCpuset, "cpuset", "resources.cpuset", requirement)) return;
+        const auto online = profile::canonical_cpuset(draft_.value_of(name::kOnlineCpus));
+        const auto wanted = profile::canonical_cpuset(*asked_.cpuset);
+        if (!online || !wanted || !profile::cpuset_within(*wanted, *online)) {
+            draft_.deny({.denial_class = DenialClass::required_control_unavailable,
+                         .reason = "cpuset-not-online",
+                         .key = "resources.cpuset",
+                         .requirement = requirement,
+                         .fact = draft_.describe(name::kOnlineCpus),
+                         .mend = online ? "choose from " + *online : "probe this host again",
+                         .source = {}});
+            return;
+        }
+        set("cpuset", "cpuset.cpus", *wanted);
+    }
+
+    void io()
+    {
+        if (!asked_.io_weight) return;
+        const std::string requirement = "io_weight = " + std::to_string(*asked_.io_weight);
+        // v1's blkio.weight depends on the disk's scheduler and promises nothing.
+        if (!draft_.rely_on(name::kCgroupIo) || draft_.value_of(name::kCgroupIo) != "v2" || !v2()) {
+            draft_.deny({.denial_class = DenialClass::unsupported_requirement,
+                         .reason = "io-weight-unsupported",
+                         .key = "resources.io_weight",
+                         .requirement = requirement,
+                         .fact = draft_.describe(name::kCgroupIo),
+                         .mend = "remove io_weight, or use a host with the io controller on "
+                                 "cgroup v2",
+                         .source = {}});
+            return;
+        }
+        plan().controllers.emplace_back("io");
+        set("io", "io.weight", "default " + std::to_string(*asked_.io_weight));
+    }
+
+    void kill()
+    {
+        draft_.require(name::kCgroupKill, "cgroup-kill-unavailable", "resources",
+                       "everything of a sandbox can be killed at once");
+        if (plan().version != CgroupVersion::v1) return;
+        join(name::kCgroupFreezer, "freezer", "resources",
+             "everything of a sandbox can be stopped before it is killed");
+    }
+
+    void invalid(std::string reason, std::string key, std::string requirement, std::string mend)
+    {
+        draft_.deny({.denial_class = DenialClass::invalid_profile,
+                     .reason = std::move(reason),
+                     .key = std::move(key),
+                     .requirement = std::move(requirement),
+                     .fact = "",
+                     .mend = std::move(mend),
+                     .source = {}});
+    }
+
+    Draft& draft_;
+    const profile::Resources& asked_;
+};
+
+}  // namespace
+
+void resolve_resources(Draft& draft)
+{
+    // Limits of a guest are its size; that driver's own step would set them.
+    if (draft.plan.driver == profile::Driver::microvm) return;
+    Limits(draft).run();
+}
+
+}  // namespace sandbox::resolve

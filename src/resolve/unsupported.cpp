@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resolve/steps.hpp"
+
+#include <algorithm>
+
+namespace sandbox::resolve {
+
+using profile::MountType;
+using profile::NetworkMode;
+using profile::RuleAction;
+
+namespace {
+
+constexpr std::string_view kNoDriver = "no driver of this release enforces it";
+
+void refuse(Draft& draft, std::string_view reason, const std::string& key,
+            const std::string& requirement, std::string_view mend)
+{
+    draft.deny({.denial_class = DenialClass::unsupported_requirement,
+                .reason = std::string(reason),
+                .key = key,
+                .requirement = requirement,
+                .fact = std::string(kNoDriver),
+                .mend = std::string(mend),
+                .source = {}});
+}
+
+void check_files(Draft& draft)
+{
+    const profile::Profile& profile = draft.profile();
+    if (const auto* image = std::get_if<profile::ImageRootfs>(&profile.rootfs.source)) {
+        refuse(draft, "rootfs-image-unsupported", "rootfs.source", "image:" + image->reference,
+               "unpack the image and use source = \"dir:/path\", or source = \"host\"");
+    }
+    for (std::size_t i = 0; i < profile.mounts.size(); ++i) {
+        if (profile.mounts[i].type != MountType::volume) continue;
+        refuse(draft, "volume-mount-unsupported", "mount[" + std::to_string(i) + "].type",
+               "volume " + profile.mounts[i].source, "use type = \"bind\" with a folder you made");
+    }
+    if (profile.resources.disk) {
+        refuse(draft, "disk-limit-unsupported", "resources.disk",
+               "disk = " + format(*profile.resources.disk),
+               "remove disk; tmpfs mounts have a size and count towards memory");
+    }
+}
+
+void check_network(Draft& draft)
+{
+    const profile::Network& network = draft.profile().network;
+    if (network.mode == NetworkMode::egress) {
+        refuse(draft, "network-egress-unsupported", "network.mode", "mode = \"egress\"",
+               "set mode = \"none\"");
+    }
+    // Rules and ports outside egress are a contradiction that check_profile names.
+    const bool allows =
+        std::any_of(network.rules.begin(), network.rules.end(),
+                    [](const auto& rule) { return rule.action == RuleAction::allow; });
+    if (allows) {
+        refuse(draft, "network-rules-unsupported", "network.allow",
+               "destinations are allowed by name", "remove the allow rules");
+    }
+    if (!network.publish.empty()) {
+        refuse(draft, "network-publish-unsupported", "network.publish", "ports are published",
+               "remove publish; a service can listen on a socket in a bind mount");
+    }
+}
+
+void check_lifecycle(Draft& draft)
+{
+    const profile::Lifecycle& lifecycle = draft.profile().lifecycle;
+    if (lifecycle.restart != profile::RestartPolicy::no) {
+        refuse(draft, "restart-unsupported", "lifecycle.restart",
+               "restart = \"" + std::string(to_string(lifecycle.restart)) + "\"",
+               "set restart = \"no\" and start it again from outside");
+    }
+    if (lifecycle.health) {
+        refuse(draft, "health-unsupported", "lifecycle.health", "a health check runs",
+               "remove health and check from outside");
+    }
+    if (lifecycle.ttl) {
+        refuse(draft, "ttl-unsupported", "lifecycle.ttl",
+               "ttl = " + format_duration(*lifecycle.ttl), "set process.timeout instead");
+    }
+    if (lifecycle.idle_timeout) {
+        refuse(draft, "idle-timeout-unsupported", "lifecycle.idle_timeout",
+               "idle_timeout = " + format_duration(*lifecycle.idle_timeout),
+               "set process.timeout instead");
+    }
+}
+
+}  // namespace
+
+void check_unsupported(Draft& draft)
+{
+    const profile::Profile& profile = draft.profile();
+    check_files(draft);
+    check_network(draft);
+    check_lifecycle(draft);
+    for (const profile::Secret& secret : profile.secrets) {
+        refuse(draft, "secrets-unsupported", "secrets." + secret.name,
+               "secret " + secret.name + " is given to the workload",
+               "remove it; a file of yours can be bound read-only");
+    }
+    if (profile.process.terminal) {
+        refuse(draft, "terminal-unsupported", "process.terminal", "terminal = true",
+               "set terminal = false");
+    }
+    const bool sized = profile.microvm.cpus || profile.microvm.memory;
+    if (sized && draft.plan.driver != profile::Driver::microvm) {
+        refuse(draft, "microvm-size-without-microvm", "microvm", "the guest has a size of its own",
+               "remove [microvm] and use [resources]");
+    }
+}
+
+}  // namespace sandbox::resolve
