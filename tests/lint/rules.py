@@ -42,8 +42,13 @@ def raw_close(tree):
         if path == CLOSE_HOME:
             continue
         code = code_only(text)
+        # A class with a close of its own means that one, unless it says ::close.
+        own = any(not is_call(c, m.start()) and re.search(r'\w\s+$', c[:m.start()])
+                  for c in (code, code_only(tree.get(re.sub(r'cpp$', 'hpp', path), '')))
+                  for m in re.finditer(r'\bclose\s*\(', c))
         bad += [f'{path}:{line_of(code, m.start())}: descriptors are closed by {CLOSE_HOME} alone'
-                for m in CALL.finditer(code) if is_call(code, m.start())]
+                for m in CALL.finditer(code)
+                if is_call(code, m.start()) and not (own and not code[:m.start()].rstrip().endswith('::'))]
     return bad
 
 
@@ -87,7 +92,9 @@ def nodiscard(tree):
             before = code[:match.start()].rstrip()
             if match['mark'] or before.endswith((',', '(', '<', 'operator', '[[nodiscard]]', '=')):
                 continue
-            # std::function<Status(int)> names a type, not a function.
+            # The interface says it for those who override it.
+            if re.match(r'[^;{}]*\boverride\b', code[match.end():]):
+                continue
             bad.append(f"{path}:{line_of(code, match.start('type'))}: {match['name']} returns "
                        f"{match['type']} and is not [[nodiscard]]")
     return bad
@@ -125,6 +132,7 @@ run(
     (raw_close, 'no raw close() outside src/sys/fd.cpp', [
         {'src/shim/a.cpp': 'void f(int fd) { close(fd); }\n'},
         {'src/shim/b.cpp': 'int f(int fd) { return ::close(fd); }\n'},
+        {'src/shim/d.cpp': 'struct S { void close(int x); };\nvoid f(int fd) { ::close(fd); }\n'},
         {'guest/c.cpp': 'void f(int fd) { if (close (fd) != 0) g(); }\n'}]),
     (heavy_headers, 'no std::regex and no iostream in programs', [
         {'src/ctl/a.cpp': '#include <regex>\n'}, {'src/ctl/b.cpp': '#include <iostream>\n'}]),
