@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "sys/cgroup/join.hpp"
 #include "sys/deadline.hpp"
 #include "sys/fd.hpp"
 #include "sys/procfs.hpp"
@@ -80,9 +81,6 @@ struct JoinHandles {
     UniqueFd dir;                 // v2, or invalid
     std::vector<int> task_numbers() const;
 };
-// Async-signal-safe: 0 or an errno.
-int join_self(std::span<const int> tasks) noexcept;
-
 // One cgroup, known by one path below the root of each hierarchy that is needed. Does not remove
 // anything when destroyed: cgroups outlive their makers and are removed by name.
 class CgroupTree {
@@ -113,13 +111,16 @@ public:
     [[nodiscard]] Status verify(std::span<const Setting> settings) const;  // read back only
     [[nodiscard]] Result<std::string> read(const std::string& controller,
                                            const std::string& file) const;  // trimmed
-    // v2: gives cgroup.procs (and the folder when asked to delegate) to an id.
+    // v2: gives cgroup.procs to an id, so that the sandbox's mapped root may clone into it
+    // (needed on the session leaf and on the common ancestor). v1: nothing to do.
     [[nodiscard]] Status chown_procs(uid_t uid, gid_t gid) const;
 
     [[nodiscard]] Result<JoinHandles> join_handles() const;
     // Processes here and below, sorted, each once.
     [[nodiscard]] Result<std::vector<pid_t>> processes() const;
     // SIGKILL to everything here and below, also what forks meanwhile; returns when empty.
+    // v2: cgroup.kill. v1: frozen, each process signalled through a pidfd after its membership was
+    // seen again, thawed, and again until nothing is left. Code::deadline_exceeded otherwise.
     [[nodiscard]] Status kill_all(Deadline deadline) const;
     [[nodiscard]] Status freeze(Deadline deadline) const;
     [[nodiscard]] Status thaw(Deadline deadline) const;
@@ -138,6 +139,7 @@ private:
     {
     }
     const Dir* dir_of(std::string_view controller) const noexcept;
+    [[nodiscard]] Status kill_round(Deadline deadline) const;
 
     std::string path_;
     std::vector<Dir> dirs_;

@@ -28,13 +28,21 @@ std::string_view syscall_name(int number, Arch arch) noexcept;  // empty when un
 // The highest number in our table. Above it the answer is ENOSYS, so that a newer libc falls back.
 int last_known_number(Arch arch) noexcept;
 
-// (low 32 bits of argument & mask) == value. The kernel itself takes these arguments as 32-bit.
+enum class Test {
+    equal,   // (low 32 bits of the argument & mask) == value
+    any_bit  // (low 32 bits of the argument & mask) != 0
+};
+
+// The high half of an argument is never looked at: the kernel takes these as 32-bit values, so a
+// caller that sets high bits (CVE-2019-10063) gains nothing.
 struct Condition {
     std::uint8_t argument = 0;
+    Test test = Test::equal;
     std::uint32_t mask = 0xffffffffU;
     std::uint32_t value = 0;
     bool operator==(const Condition&) const = default;
 };
+bool holds(const Condition& condition, std::uint64_t argument) noexcept;
 using Match = std::vector<Condition>;  // all of them
 
 enum class Verdict {
@@ -50,6 +58,12 @@ struct Rule {
     std::vector<Match> matches;
     bool operator==(const Rule&) const = default;
 };
+
+// What a call is answered with, by the meaning of the rules alone: the oracle for compile().
+enum class Answer { allow, eperm, enosys, kill };
+// `audit_arch` and `number` as seccomp_data carries them.
+Answer answer(std::span<const Rule> rules, Arch arch, std::uint32_t audit_arch, int number,
+              std::span<const std::uint64_t, 6> arguments);
 
 // Sorted by name, each name once. A name not listed: EPERM. A foreign architecture, x32 included:
 // the process is killed.

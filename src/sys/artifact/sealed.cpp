@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sys/artifact/sealed.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "canon/canon.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::sys {
+
+namespace {
+
+// Large enough that the copy is not ruled by system calls, small enough for the stack.
+constexpr std::size_t kChunk = 64U << 10;
+
+// Reads from the start, whatever the descriptor's own offset, and hands every chunk on.
+template <class Take>
+Result<std::string> hash_through(int file, Take&& take)
+{
+    canon::Sha256 hash;
+    std::array<char, kChunk> buffer;
+    std::uint64_t at = 0;
+    for (;;) {
+        const ssize_t got = ::pread(file, buffer.data(), buffer.size(), static_cast<off_t>(at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_errno("pread", std::to_string(file));
+        if (got == 0) break;
+        at += static_cast<std::uint64_t>(got);
+        if (at > kArtifactLimit)
+            return fail(Code::resource_exhausted, "an artifact is larger than 256 MiB");
+        const std::string_view chunk(buffer.data(), static_cast<std::size_t>(got));
+        hash.update(chunk);
+        TRY_VOID(take(chunk));
+    }
+    return canon::to_digest(hash.finish());
+}
+
+std::string octal(mode_t mode)
+{
+    std::string text;
+    for (int shift = 9; shift >= 0; shift -= 3)
+        text += static_cast<char>('0' + (mode >> shift & 7U));
+    return text;
+}
+
+}  // namespace
+
+Result<SealedArtifact> seal_artifact(int file, const std::string& name, std::string_view expected)
+{
+    SealedArtifact artifact;
+    artifact.source = TRY(identity_of_fd(file));
+    artifact.fd = TRY(make_memfd(name));
+    artifact.digest = TRY(hash_through(file, [&artifact](std::string_view chunk) {
+        artifact.size += chunk.size();
+        return write_all(artifact.fd.get(), chunk);
+    }));
+    TRY_VOID(seal_memfd(artifact.fd.get()));
+    if (!expected.empty() && expected != artifact.digest)
+        return fail(Code::conflict, name + " has digest " + artifact.digest +
+                                        ", pinned is " + std::string(expected) +
+                                        ": reinstall it or pin the new one");
+    return artifact;
+}
+
+Result<SealedArtifact> seal_executable(const std::string& path, std::string_view expected)
+{
+    const UniqueFd file = TRY(open_file(path, O_RDONLY | O_NOCTTY));
+    TRY_VOID(check_executable(file.get(), path));
+    const auto slash = path.rfind('/');
+    const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+    auto sealed = seal_artifact(file.get(), name, expected);
+    if (!sealed) return fail(std::move(sealed).error().with("seal " + path));
+    return sealed;
+}
+
+Status check_executable(int file, const std::string& name)
+{
+    struct stat info{};
+    if (::fstat(file, &info) != 0) return fail_errno("fstat", name);
+    if (!S_ISREG(info.st_mode)) return fail(Code::invalid_argument, name + " is no regular file");
+    if (info.st_uid != 0 && info.st_uid != ::geteuid())
+        return fail(Code::permission_denied, name + " is owned by uid " +
+                                                 std::to_string(info.st_uid) +
+                                                 ": root or the caller must own it");
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return fail(Code::permission_denied,
+                    name + " has mode " + octal(info.st_mode & 07777U) +
+                        ": others can write it, run chmod go-w on it");
+    if ((info.st_mode & S_IXUSR) == 0)
+        return fail(Code::permission_denied, name + " is not executable");
+    return {};
+}
+
+Result<std::string> digest_file(int file)
+{
+    return hash_through(file, [](std::string_view) { return Status{}; });
+}
+
+}  // namespace sandbox::sys

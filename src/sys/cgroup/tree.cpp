@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+#include "sys/cgroup/cgroup.hpp"
+#include "sys/cgroup/walk.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::sys::cgroup {
+
+namespace {
+
+constexpr std::size_t kControlFileLimit = 64U << 10;
+
+// cgroup v1 makes a cpuset without CPUs and refuses every task until both files are filled.
+Status fill_cpuset(int parent, int child)
+{
+    for (const char* file : {"cpuset.cpus", "cpuset.mems"}) {
+        const std::string own = trimmed(TRY(read_file_at(child, file, kControlFileLimit)));
+        if (!own.empty()) continue;
+        const std::string value = trimmed(TRY(read_file_at(parent, file, kControlFileLimit)));
+        TRY_VOID(write_control_at(child, file, value));
+    }
+    return {};
+}
+
+bool has_controller(const Hierarchy& hierarchy, std::string_view controller)
+{
+    const auto& list = hierarchy.controllers;
+    return std::find(list.begin(), list.end(), controller) != list.end();
+}
+
+Result<UniqueFd> make_below(const Hierarchy& hierarchy, int parent, const std::string& name)
+{
+    if (::mkdirat(parent, name.c_str(), 0755) != 0 && errno != EEXIST)
+        return fail_errno("mkdir", hierarchy.mount + "/…/" + name);
+    UniqueFd child = TRY(open_at(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    if (hierarchy.version == Version::v1 && has_controller(hierarchy, "cpuset"))
+        TRY_VOID(fill_cpuset(parent, child.get()));
+    return child;
+}
+
+Status enable(int dir, const std::string& path, std::span<const std::string> controllers)
+{
+    const std::string enabled =
+        " " + trimmed(TRY(read_file_at(dir, "cgroup.subtree_control", kControlFileLimit))) + " ";
+    std::string command;
+    for (const std::string& controller : controllers)
+        if (enabled.find(" " + controller + " ") == std::string::npos)
+            command += (command.empty() ? "+" : " +") + controller;
+    if (command.empty()) return {};
+    auto written = write_control_at(dir, "cgroup.subtree_control", command);
+    if (!written)
+        return fail(std::move(written).error().with(
+            "enable " + command + " in " + path +
+            " (EBUSY: processes live in that cgroup itself, move them to a child of it)"));
+    return {};
+}
+
+std::vector<std::string> components(const std::string& path)
+{
+    std::vector<std::string> parts;
+    std::string_view rest = path;
+    while (!rest.empty()) {
+        const auto end = std::min(rest.find('/'), rest.size());
+        if (end > 0) parts.emplace_back(rest.substr(0, end));
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return parts;
+}
+
+Status check_path(const std::string& path)
+{
+    const auto parts = components(path);
+    bool good = path.starts_with('/') && !parts.empty() && path.find('\0') == std::string::npos;
+    for (const std::string& part : parts) good = good && part != "." && part != "..";
+    if (good) return {};
+    return fail(Code::invalid_argument, "not a cgroup path below the root: \"" + path + "\"");
+}
+
+struct Wanted {
+    const Hierarchy* hierarchy = nullptr;
+    std::vector<std::string> controllers;  // of that hierarchy
+};
+
+Result<std::vector<Wanted>> wanted_hierarchies(const Host& host,
+                                               std::span<const std::string> controllers)
+{
+    std::set<std::string> names(controllers.begin(), controllers.end());
+    if (host.layout == Layout::v1 || host.layout == Layout::hybrid) {
+        // Killing needs the freezer, and v1 counts CPU time apart from sharing it.
+        names.insert("freezer");
+        if (names.contains("cpu") && host.with("cpuacct") != nullptr) names.insert("cpuacct");
+    }
+    std::vector<Wanted> wanted;
+    // A pure v2 host needs the folder even when nothing is limited: it is what is killed.
+    if (host.layout == Layout::v2) wanted.push_back(Wanted{host.v2(), {}});
+    for (const std::string& name : names) {
+        const Hierarchy* hierarchy = host.with(name);
+        if (hierarchy == nullptr)
+            return fail(Code::unavailable, "no cgroup hierarchy of this host has the controller " +
+                                               name + ": mount it or drop the limit");
+        const auto known = std::find_if(wanted.begin(), wanted.end(), [&](const Wanted& one) {
+            return one.hierarchy == hierarchy;
+        });
+        if (known == wanted.end())
+            wanted.push_back(Wanted{hierarchy, {name}});
+        else
+            known->controllers.push_back(name);
+    }
+    return wanted;
+}
+
+Result<UniqueFd> make_path(const Wanted& wanted, const std::vector<std::string>& parts)
+{
+    const Hierarchy& hierarchy = *wanted.hierarchy;
+    UniqueFd dir = TRY(open_dir(hierarchy.mount));
+    for (const std::string& part : parts) {
+        if (hierarchy.version == Version::v2)
+            TRY_VOID(enable(dir.get(), hierarchy.mount + "/…/" + part, wanted.controllers));
+        dir = TRY(make_below(hierarchy, dir.get(), part));
+    }
+    return dir;
+}
+
+}  // namespace
+
+std::vector<int> JoinHandles::task_numbers() const
+{
+    std::vector<int> numbers;
+    for (const UniqueFd& fd : tasks) numbers.push_back(fd.get());
+    return numbers;
+}
+
+Result<CgroupTree> CgroupTree::create(const Host& host, const std::string& path,
+                                      std::span<const std::string> controllers)
+{
+    TRY_VOID(check_path(path));
+    std::vector<Dir> dirs;
+    for (const Wanted& wanted : TRY(wanted_hierarchies(host, controllers))) {
+        Dir dir{*wanted.hierarchy, wanted.hierarchy->mount + path, {}};
+        dir.fd = TRY_WITH(make_path(wanted, components(path)), "make cgroup " + dir.path);
+        dirs.push_back(std::move(dir));
+    }
+    return CgroupTree(path, std::move(dirs));
+}
+
+Result<CgroupTree> CgroupTree::find(const Host& host, const std::string& path)
+{
+    TRY_VOID(check_path(path));
+    std::vector<Dir> dirs;
+    for (const Hierarchy& hierarchy : host.hierarchies) {
+        auto fd = open_file(hierarchy.mount + path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+        if (fd)
+            dirs.push_back(Dir{hierarchy, hierarchy.mount + path, *std::move(fd)});
+        else if (fd.error().errnum() != ENOENT)
+            return std::unexpected(std::move(fd).error());
+    }
+    return CgroupTree(path, std::move(dirs));
+}
+
+Result<CgroupTree> CgroupTree::make_child(const std::string& name) const
+{
+    TRY_VOID(check_path("/" + name));
+    if (components(name).size() != 1)
+        return fail(Code::invalid_argument, "a cgroup name has no slash: " + name);
+    std::vector<Dir> dirs;
+    for (const Dir& dir : dirs_) {
+        Dir child{dir.hierarchy, dir.path + "/" + name, {}};
+        child.fd = TRY_WITH(make_below(dir.hierarchy, dir.fd.get(), name),
+                            "make cgroup " + child.path);
+        dirs.push_back(std::move(child));
+    }
+    return CgroupTree(path_ + "/" + name, std::move(dirs));
+}
+
+std::vector<std::string> CgroupTree::folders() const
+{
+    std::vector<std::string> paths;
+    for (const Dir& dir : dirs_) paths.push_back(dir.path);
+    return paths;
+}
+
+std::vector<DirIdentity> CgroupTree::identities() const
+{
+    std::vector<DirIdentity> found;
+    for (const Dir& dir : dirs_) {
+        const auto identity = identity_of_fd(dir.fd.get());
+        if (identity) found.push_back(DirIdentity{dir.path, *identity});
+    }
+    return found;
+}
+
+const CgroupTree::Dir* CgroupTree::dir_of(std::string_view controller) const noexcept
+{
+    const Dir* second = nullptr;
+    for (const Dir& dir : dirs_) {
+        // "cgroup" names the core files of v2, which belong to no controller.
+        const bool core = controller == "cgroup" && dir.hierarchy.version == Version::v2;
+        if (!core && !has_controller(dir.hierarchy, controller)) continue;
+        if (dir.hierarchy.version == Version::v1) return &dir;
+        second = &dir;
+    }
+    return second;
+}
+
+Status CgroupTree::enable_for_children(std::span<const std::string> controllers) const
+{
+    for (const Dir& dir : dirs_) {
+        if (dir.hierarchy.version != Version::v2) continue;
+        std::vector<std::string> own;
+        for (const std::string& name : controllers)
+            if (has_controller(dir.hierarchy, name)) own.push_back(name);
+        TRY_VOID(enable(dir.fd.get(), dir.path, own));
+    }
+    return {};
+}
+
+Result<std::string> CgroupTree::read(const std::string& controller, const std::string& file) const
+{
+    const Dir* dir = dir_of(controller);
+    if (dir == nullptr)
+        return fail(Code::unavailable, "cgroup " + path_ + " has no controller " + controller);
+    return trimmed(TRY_WITH(read_file_at(dir->fd.get(), file, kControlFileLimit), dir->path));
+}
+
+Status CgroupTree::set(std::span<const Setting> settings) const
+{
+    for (const Setting& setting : settings) {
+        const Dir* dir = dir_of(setting.controller);
+        if (dir == nullptr)
+            return fail(Code::unavailable,
+                        "cgroup " + path_ + " has no controller " + setting.controller);
+        auto written = write_control_at(dir->fd.get(), setting.file, setting.value);
+        if (!written)
+            return fail(std::move(written).error().with("set " + dir->path + "/" + setting.file +
+                                                        " to " + setting.value));
+    }
+    // Read back after all were written: a later one may change an earlier one.
+    return verify(settings);
+}
+
+Status CgroupTree::verify(std::span<const Setting> settings) const
+{
+    for (const Setting& setting : settings) {
+        const std::string found = TRY(read(setting.controller, setting.file));
+        if (found != setting.value)
+            return fail(Code::conflict, "cgroup " + path_ + ": " + setting.file + " reads " +
+                                            found + ", planned is " + setting.value);
+    }
+    return {};
+}
+
+Status CgroupTree::chown_procs(uid_t uid, gid_t gid) const
+{
+    for (const Dir& dir : dirs_) {
+        if (dir.hierarchy.version != Version::v2) continue;
+        if (::fchownat(dir.fd.get(), "cgroup.procs", uid, gid, AT_SYMLINK_NOFOLLOW) != 0)
+            return fail_errno("fchownat", dir.path + "/cgroup.procs");
+    }
+    return {};
+}
+
+Result<JoinHandles> CgroupTree::join_handles() const
+{
+    JoinHandles handles;
+    for (const Dir& dir : dirs_) {
+        if (dir.hierarchy.version == Version::v2)
+            handles.dir = TRY(duplicate(dir.fd.get()));
+        else
+            handles.tasks.push_back(TRY(open_at(dir.fd.get(), "tasks", O_WRONLY)));
+    }
+    return handles;
+}
+
+}  // namespace sandbox::sys::cgroup
