@@ -61,9 +61,14 @@ void visit_landlock(A& a, In<A, Bootstrap> m)
         archive.number("landlock.access", rule.access);
         archive.require(!rule.path.empty() && rule.path.front() == '/', "landlock.path");
     });
+    a.list("landlock_ports", m.landlock_ports, 64, [](auto& archive, auto& rule) {
+        archive.number("landlock_ports.port", rule.port);
+        archive.number("landlock_ports.access", rule.access);
+    });
     // "No Landlock" is said once, never by a rule set that would then be silently unused.
     const bool unused = m.landlock_handled_fs == 0 && m.landlock_handled_net == 0 &&
-                        m.landlock_scoped == 0 && m.landlock.empty();
+                        m.landlock_scoped == 0 && m.landlock.empty() &&
+                        m.landlock_ports.empty();
     a.require(m.landlock_abi != 0 || unused, "landlock_abi");
 }
 

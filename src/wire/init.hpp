@@ -12,7 +12,7 @@
 // SEQPACKET channel on which connected streams are handed in.
 namespace sandbox::wire {
 
-// --- SEQPACKET channel: one message a packet, a packet is the type byte and the payload --------
+// SEQPACKET channel: one message a packet, a packet is the type byte and the payload.
 
 // init -> shim, once, when PID 1 is able to take streams.
 struct InitUp {
@@ -55,7 +55,7 @@ struct InitLog {
 
 using InitMessage = std::variant<InitUp, Pass, PassRefused, InitLog>;
 
-// --- bootstrap record: one frame in a sealed memfd, read once by PID 1 -------------------------
+// Bootstrap record: one frame in a sealed memfd, read once by PID 1.
 
 enum class BootMode : std::uint8_t { microvm = 1, host_sandbox = 2 };
 enum class BootChannel : std::uint8_t { inherited_fd = 1, virtio_serial = 2, vsock = 3 };
@@ -66,9 +66,14 @@ struct PermittedId {
     bool operator==(const PermittedId&) const = default;
 };
 struct LandlockRule {
-    std::string path;  // 4096; absolute
+    std::string path;          // 4096; absolute
     std::uint64_t access = 0;  // LANDLOCK_ACCESS_FS_*
     bool operator==(const LandlockRule&) const = default;
+};
+struct LandlockPort {
+    std::uint16_t port = 0;
+    std::uint64_t access = 0;  // LANDLOCK_ACCESS_NET_*
+    bool operator==(const LandlockPort&) const = default;
 };
 // One BPF instruction is 8 bytes (struct sock_filter); the kernel takes 4096 of them.
 inline constexpr std::size_t kMaxBpf = 32U << 10;
@@ -90,9 +95,10 @@ struct Bootstrap {
     // Landlock; abi 0 means none, and then the rest is empty.
     std::uint32_t landlock_abi = 0;
     std::uint64_t landlock_handled_fs = 0;
-    std::uint64_t landlock_handled_net = 0;  // handled and never granted: no TCP bind or connect
+    std::uint64_t landlock_handled_net = 0;  // granted by landlock_ports only
     std::uint64_t landlock_scoped = 0;       // ABI 6 and up
     std::vector<LandlockRule> landlock;      // 512
+    std::vector<LandlockPort> landlock_ports;  // 64
     ByteVector bpf;                          // kMaxBpf, whole instructions; the inner ring
     std::vector<EnvPair> env;     // 256; fixed part, OPEN.env is laid over it
     std::vector<Rlimit> rlimits;  // 16; of every session, OPEN.rlimits may only lower them

@@ -42,7 +42,7 @@ struct ErrorMessage {
     bool operator==(const ErrorMessage&) const = default;
 };
 
-// --- port 5000, control: strictly request and reply -------------------------------------------
+// Port 5000, control: strictly request and reply.
 
 enum class ServiceState : std::uint8_t {
     not_started = 0,
@@ -149,7 +149,7 @@ using ControlMessage =
                  Rotated, StatsRequest, Stats, Poweroff, PoweroffAck, Fstrim, FstrimStarted,
                  ErrorMessage>;
 
-// --- port 5001, one session a connection -------------------------------------------------------
+// Port 5001, one session a connection.
 
 enum class SessionKind : std::uint8_t {
     pty = 1,
@@ -254,7 +254,7 @@ using Go = EmptyMessage<0x2B>;
 using SessionMessage = std::variant<Open, Started, Stdin, StdinEof, Stdout, Stderr, Resize, Signal,
                                     Silent, Exit, Confined, Go, ErrorMessage>;
 
-// --- port 5002, events and heartbeat -----------------------------------------------------------
+// Port 5002, events and heartbeat.
 
 enum class GuestEvent : std::uint8_t {
     data_disk_formatted = 1,
@@ -301,7 +301,7 @@ struct GuestStateEvent {
 using EventMessage =
     std::variant<EventAuth, Heartbeat, ServiceStateEvent, GuestStateEvent, ErrorMessage>;
 
-// --- ports 5003, 5004 and 5005 -----------------------------------------------------------------
+// Ports 5003, 5004 and 5005.
 
 using NetAuth = AuthMessage<0x60>;  // nonce: the egress token
 struct NetReady {

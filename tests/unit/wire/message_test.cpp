@@ -299,6 +299,7 @@ TEST(BootstrapRecord, RefusesContradictions)
     // A rule set that no ruleset would use must not look like one in force.
     EXPECT_FALSE(encodes([](Bootstrap& r) { r.landlock = {{"/usr", 1}}; }));
     EXPECT_FALSE(encodes([](Bootstrap& r) { r.landlock_scoped = 1; }));
+    EXPECT_FALSE(encodes([](Bootstrap& r) { r.landlock_ports = {{443, 2}}; }));
     EXPECT_FALSE(encodes([](Bootstrap& r) {
         r.landlock_abi = 7;
         r.landlock = {{"usr", 1}};

@@ -97,7 +97,11 @@ void add_header_cases(Cases& cases)
     cases.add("packet.too_long", kNetwork, too_long, "packet: one above 65535", "00 01 00 00 62");
     cases.add("bootstrap.too_long", kBootstrap, too_long, "one above 256 KiB", "00 04 00 01 e0");
     cases.add("pass.too_long", kInit, too_long, "one above a 4096 byte packet",
-              [] { ByteVector packet(4097); packet.at(0) = std::byte{0xD1}; return packet; }());
+              [] {
+                  ByteVector packet(kMaxInitPacket + 1);
+                  packet.at(0) = std::byte{Pass::kType};
+                  return packet;
+              }());
     cases.add("hello.wrong_port", kOpen, type_not_allowed, "HELLO on the session port",
               "00 00 00 1b 01");
     cases.add("stdout.wrong_direction", kSession, type_not_allowed, "output sent to the guest",
@@ -172,7 +176,8 @@ void add_payload_cases(Cases& cases)
               "00 00 00 0d 20 00 01 02 00 00 00 00 00 00 00 00 04 01");
     cases.add("guest_state.unknown_tag", kEvents, bad_payload, "kind 9",
               "00 00 00 11 43 00 00 00 00 00 00 00 01 09 00 00 00 00 00 00 00 00");
-    cases.add("bridge_open.port_zero", kBridge, bad_payload, "port 0", "00 00 00 04 80 00 01 00 00");
+    cases.add("bridge_open.port_zero", kBridge, bad_payload, "port 0",
+              "00 00 00 04 80 00 01 00 00");
     cases.add("pass.leaf_without_count", kInit, bad_payload, "v2_dir with no descriptor",
               "d1 00 00 13 89 00 00 00 00 02 00");
     cases.add("pass.bad_leaf", kInit, bad_payload, "leaf 3", "d1 00 00 13 89 00 00 00 00 03 01");

@@ -151,6 +151,7 @@ Bootstrap bootstrap()
     record.landlock_handled_net = 3;
     record.landlock_scoped = 1;
     record.landlock = {{"/usr", 0x0D}, {"/work", 0xFFFF}};
+    record.landlock_ports = {{443, 2}};
     record.bpf = bytes_of(std::string_view("\x06\0\0\0\0\0\xFF\x7F", 8));
     record.env = {{"PATH", "/usr/bin"}, {"HOME", "/work"}};
     record.rlimits = {{7, 1024}};
@@ -288,7 +289,8 @@ ByteVector encode_any(const Message& message)
             return std::visit(
                 [](const auto& one) {
                     using M = std::remove_cvref_t<decltype(one)>;
-                    constexpr bool kIsPacket = M::kType >= InitUp::kType && M::kType <= InitLog::kType;
+                    constexpr bool kIsPacket =
+                        M::kType >= InitUp::kType && M::kType <= InitLog::kType;
                     if constexpr (kIsPacket) {
                         return encode_packet(one);
                     } else {
