@@ -54,7 +54,8 @@ struct SessionLeaf {
 // Kills what is left in the leaf and removes it. Idempotent.
 [[nodiscard]] Status remove_session_leaf(const plan::ExecutionPlan& plan, const Binding& binding,
                                          std::string_view session);
-// Kernel OOM kills counted in the workload since start (all sessions).
+// Kernel OOM kills counted in the workload, all sessions whose leaf still exists: ask before
+// remove_session_leaf().
 [[nodiscard]] Result<std::uint64_t> oom_kills(const plan::ExecutionPlan& plan,
                                               const Binding& binding);
 
@@ -90,8 +91,9 @@ struct Launched {
     sys::UniqueFd channel;    // SEQPACKET to PID 1; closing it ends the sandbox
     sys::Pidfd init;    // PID 1, seen from here
     int init_pid = -1;  // its pid here; valid while `init` is
-    sys::Pidfd runtime;  // crun: reap with waitpid when it ends (exit 0 expected), do not wait for it
-    int runtime_pid = -1;
+    // crun: reap with wait_exit when it ends (status 0 expected), do not wait for it.
+    sys::Pidfd runtime;
+    int runtime_pid = -1;  // -1: ended well and reaped already
     sys::UniqueFd diagnostics;  // crun's stdout and stderr, non-blocking; drained for errors only
     std::vector<SourceIdentity> sources;
 };

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/oci/groups.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+
+#include "driver/oci/launch.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::driver::oci {
+
+namespace cgroup = sys::cgroup;
+
+std::vector<cgroup::Setting> to_sys(const std::vector<plan::CgroupSetting>& settings)
+{
+    std::vector<cgroup::Setting> list;
+    for (const plan::CgroupSetting& setting : settings)
+        list.push_back({setting.controller, setting.file, setting.value});
+    return list;
+}
+
+Result<Groups> open_groups(const plan::ExecutionPlan& plan, const Binding& binding)
+{
+    Groups groups;
+    groups.host = TRY(cgroup::detect());
+    groups.top.emplace(TRY_WITH(
+        cgroup::CgroupTree::create(groups.host, binding.cgroup, plan->resources.controllers),
+        "make cgroup " + binding.cgroup));
+    groups.control.emplace(TRY(groups.top->make_child("control")));
+    groups.workload.emplace(TRY(groups.top->make_child("workload")));
+    return groups;
+}
+
+Status apply_limits(const plan::ExecutionPlan& plan, const Groups& groups)
+{
+    TRY_VOID(groups.top->enable_for_children(plan->resources.controllers));
+    // v2: a child has the files of a controller only once the parent passed it on.
+    TRY_VOID(groups.workload->enable_for_children(plan->resources.controllers));
+    TRY_VOID(groups.control->set(to_sys(plan->resources.control)));
+    return groups.workload->set(to_sys(plan->resources.workload));
+}
+
+Result<std::vector<std::string>> session_names(const cgroup::CgroupTree& workload)
+{
+    std::set<std::string> names;
+    for (const std::string& folder : workload.folders()) {
+        const sys::UniqueFd dir = TRY(sys::open_dir(folder));
+        for (const std::string& entry : TRY(sys::list_dir(dir.get()))) {
+            struct stat status{};
+            if (::fstatat(dir.get(), entry.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                S_ISDIR(status.st_mode))
+                names.insert(entry);
+        }
+    }
+    return std::vector<std::string>(names.begin(), names.end());
+}
+
+Result<std::vector<std::string>> list_cgroups(const plan::ExecutionPlan& plan,
+                                              const Binding& binding)
+{
+    const cgroup::Host host = TRY(cgroup::detect());
+    std::vector<std::string> mounts;
+    std::vector<std::string> controllers = plan->resources.controllers;
+    if (plan->resources.version == plan::CgroupVersion::v1) controllers.push_back("freezer");
+    for (const std::string& controller : controllers) {
+        const cgroup::Hierarchy* hierarchy = host.with(controller);
+        if (hierarchy == nullptr)
+            return fail(Code::unavailable, "no cgroup hierarchy has controller " + controller);
+        if (std::ranges::find(mounts, hierarchy->mount) == mounts.end())
+            mounts.push_back(hierarchy->mount);
+    }
+    std::vector<std::string> folders;
+    for (const std::string& mount : mounts)
+        for (const char* leaf : {"", "/control", "/workload"})
+            folders.push_back(mount + binding.cgroup + leaf);
+    return folders;
+}
+
+Status create_cgroups(const plan::ExecutionPlan& plan, const Binding& binding)
+{
+    const Groups groups = TRY(open_groups(plan, binding));
+    // v2 lets nobody live in a cgroup that passes controllers on: limits are set by launch(), once
+    // its child has left <id>.
+    if (plan->resources.version != plan::CgroupVersion::v1) return {};
+    return apply_limits(plan, groups);
+}
+
+Result<SessionLeaf> create_session_leaf(const plan::ExecutionPlan& plan, const Binding& binding,
+                                        std::string_view session)
+{
+    const cgroup::Host host = TRY(cgroup::detect());
+    const auto workload = TRY(cgroup::CgroupTree::find(host, binding.cgroup + "/workload"));
+    if (workload.empty())
+        return fail(Code::not_found, "no cgroup " + binding.cgroup + "/workload: not launched");
+    const auto leaf = TRY(workload.make_child(std::string(session)));
+    SessionLeaf result{std::string(session), {}};
+    cgroup::JoinHandles handles = TRY(leaf.join_handles());
+    if (plan->resources.version == plan::CgroupVersion::v2) {
+        // PID 1 clones into the leaf as the mapped root: it must own cgroup.procs of the leaf, and
+        // of <id>, the common ancestor (launch() did).
+        TRY_VOID(leaf.chown_procs(binding.id_base, binding.id_base));
+        result.joins.push_back(std::move(handles.dir));
+        return result;
+    }
+    result.joins = std::move(handles.tasks);
+    return result;
+}
+
+Status remove_session_leaf(const plan::ExecutionPlan&, const Binding& binding,
+                           std::string_view session)
+{
+    const cgroup::Host host = TRY(cgroup::detect());
+    const auto leaf = TRY(cgroup::CgroupTree::find(
+        host, binding.cgroup + "/workload/" + std::string(session)));
+    if (leaf.empty()) return {};
+    const auto deadline = sys::Deadline::after(kRemoveDeadline);
+    TRY_VOID(leaf.kill_all(deadline));
+    return leaf.remove(deadline);
+}
+
+Result<std::uint64_t> oom_kills(const plan::ExecutionPlan& plan, const Binding& binding)
+{
+    const cgroup::Host host = TRY(cgroup::detect());
+    const auto workload = TRY(cgroup::CgroupTree::find(host, binding.cgroup + "/workload"));
+    if (workload.empty()) return std::uint64_t{0};
+    std::uint64_t kills = TRY(workload.usage()).oom_kills;
+    if (plan->resources.version != plan::CgroupVersion::v1) return kills;
+    // v1 counts a kill in the victim's own cgroup and not above it (memcg_memory_event).
+    for (const std::string& session : TRY(session_names(workload))) {
+        const auto leaf = TRY(cgroup::CgroupTree::find(host, workload.path() + "/" + session));
+        if (!leaf.empty()) kills += TRY(leaf.usage()).oom_kills;
+    }
+    return kills;
+}
+
+Status kill_all(std::string_view path, std::chrono::milliseconds deadline)
+{
+    const cgroup::Host host = TRY(cgroup::detect());
+    const auto tree = TRY(cgroup::CgroupTree::find(host, std::string(path)));
+    if (tree.empty()) return {};
+    return tree.kill_all(sys::Deadline::after(deadline));
+}
+
+Status remove_cgroups(std::string_view path)
+{
+    const cgroup::Host host = TRY(cgroup::detect());
+    const auto tree = TRY(cgroup::CgroupTree::find(host, std::string(path)));
+    if (!tree.empty()) TRY_VOID(tree.remove(sys::Deadline::after(kRemoveDeadline)));
+    const auto slash = path.rfind('/');
+    if (slash == 0 || slash == std::string_view::npos) return {};
+    return cgroup::remove_if_empty(host, std::string(path.substr(0, slash)));
+}
+
+}  // namespace sandbox::driver::oci

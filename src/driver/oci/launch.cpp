@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/oci/launch.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <optional>
+
+#include "base/diagnostic.hpp"
+#include "driver/oci/groups.hpp"
+#include "driver/oci/runtime.hpp"
+#include "driver/oci/sources.hpp"
+#include "sys/artifact/sealed.hpp"
+#include "sys/file.hpp"
+#include "sys/net/unix.hpp"
+#include "wire/wire.hpp"
+
+namespace sandbox::driver::oci {
+namespace {
+
+// What of crun's words enters an error.
+constexpr std::size_t kDiagnosticLimit = 4096;
+constexpr std::chrono::milliseconds kCleanDeadline{10'000};
+
+Result<sys::UniqueFd> seal_one(const std::map<std::string, std::string>& artifacts,
+                               const std::string& name, const HostPath& path)
+{
+    const auto pinned = artifacts.find(name);
+    if (pinned == artifacts.end())
+        return fail(Code::invalid_argument, "the plan names no digest for " + name);
+    return std::move(TRY(sys::seal_executable(path.str(), pinned->second)).fd);
+}
+
+std::string drain(int diagnostics)
+{
+    std::string text;
+    char chunk[1024];
+    while (text.size() < kDiagnosticLimit) {
+        const ssize_t got = ::read(diagnostics, chunk, sizeof chunk);
+        if (got <= 0) break;
+        text.append(chunk, static_cast<std::size_t>(got));
+    }
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return escaped(text);
+}
+
+// The parent's side of one launch, until PID 1 has spoken.
+class Launch {
+public:
+    Launch(const plan::ExecutionPlan& plan, const Binding& binding, const OciArtifact& artifact,
+           const SealedPrograms& programs)
+        : plan_(plan), binding_(binding), artifact_(artifact), programs_(programs)
+    {
+    }
+
+    Result<Launched> run(sys::Deadline deadline)
+    {
+        auto launched = attempt(deadline);
+        if (launched) return launched;
+        Error error = std::move(launched).error();
+        if (diagnostics_.valid())
+            if (const std::string words = drain(diagnostics_.get()); !words.empty())
+                error = std::move(error).with("the runtime said: " + words);
+        clean_up();
+        return fail(std::move(error).with("launch sandbox " + binding_.id.str()));
+    }
+
+private:
+    Result<Launched> attempt(sys::Deadline deadline)
+    {
+        const Groups groups = TRY(open_groups(plan_, binding_));
+        PreparedSources sources = TRY(prepare_sources(artifact_, binding_));
+        std::vector<SourceIdentity> identities = sources.identities;
+        TRY_VOID(start(groups, std::move(sources)));
+        if (plan_->resources.version == plan::CgroupVersion::v2)
+            TRY_VOID(finish_v2(groups, deadline));
+        TRY_VOID(await_init(deadline));
+        return Launched{std::move(channel_),     std::move(*init_), init_->pid(),
+                        std::move(*runtime_),    reaped_ ? -1 : runtime_->pid(),
+                        std::move(diagnostics_), std::move(identities)};
+    }
+
+    Status start(const Groups& groups, PreparedSources sources)
+    {
+        sys::SocketPair channel = TRY(sys::socket_pair(sys::SocketType::seqpacket));
+        TRY_VOID(sys::enable_credentials(channel.first.get()));
+        sys::Pipe diagnostics = TRY(sys::make_pipe());
+        TRY_VOID(sys::set_nonblocking(diagnostics.read.get()));
+        sys::Pipe input = TRY(sys::make_pipe());
+        left_ = TRY(sys::make_pipe());
+        const sys::UniqueFd bootstrap =
+            TRY(sys::sealed_memfd("sandbox-bootstrap", artifact_.bootstrap));
+
+        RuntimeStart order{artifact_, binding_, std::move(sources), groups.host};
+        order.input = input.read.get();
+        order.output = diagnostics.write.get();
+        order.channel = channel.second.get();
+        order.init = programs_.init.get();
+        order.bootstrap = bootstrap.get();
+        order.runtime = programs_.runtime.get();
+        const auto top = TRY(groups.top->join_handles());
+        const auto control = TRY(groups.control->join_handles());
+        order.top_tasks = top.task_numbers();
+        order.control_tasks = control.task_numbers();
+        order.control_dir = control.dir.valid() ? control.dir.get() : -1;
+        order.left = left_.write.get();
+
+        sys::CloneOptions options;
+        if (top.dir.valid()) options.cgroup_dir = top.dir.get();
+        auto child = TRY_WITH(sys::clone_process(options), "start the launching child");
+        if (child.pid == 0) run_runtime(std::move(order));
+        runtime_.emplace(std::move(child.pidfd), child.pid);
+        channel_ = std::move(channel.first);
+        diagnostics_ = std::move(diagnostics.read);
+        left_.write.reset();
+        return {};
+    }
+
+    // v2: the child that was born in <id> names its successor in the leaf and ends; only then may
+    // controllers be passed on. Nothing of the workload exists yet.
+    Status finish_v2(const Groups& groups, sys::Deadline deadline)
+    {
+        if (TRY(sys::poll_one(left_.read.get(), POLLIN, deadline)) == 0)
+            return fail(Code::deadline_exceeded, "the launching child did not leave its cgroup");
+        pid_t successor = -1;
+        const ssize_t got = ::read(left_.read.get(), &successor, sizeof successor);
+        if (!TRY(runtime_->wait_exit(deadline)))
+            return fail(Code::deadline_exceeded, "the launching child did not end");
+        reaped_ = true;
+        if (got != sizeof successor)
+            return fail(Code::unavailable, "the launching child failed in its first cgroup");
+        // Our child too (CLONE_PARENT), and not reaped: the number is its own.
+        runtime_.emplace(TRY(sys::Pidfd::open(successor)));
+        reaped_ = false;
+        TRY_VOID(groups.top->chown_procs(binding_.id_base, binding_.id_base));
+        return apply_limits(plan_, groups);
+    }
+
+    // PID 1 speaks, or crun fails, or time is up.
+    Status await_init(sys::Deadline deadline)
+    {
+        pollfd set[2] = {{channel_.get(), POLLIN, 0}, {runtime_->fd(), POLLIN, 0}};
+        for (;;) {
+            const int ready = ::poll(set, 2, deadline.poll_timeout());
+            if (ready < 0 && errno != EINTR) return fail_errno("poll");
+            if (ready == 0)
+                return fail(Code::deadline_exceeded, "PID 1 did not speak in time");
+            if (ready < 0) continue;
+            if (set[0].revents != 0) return take_init_up();
+            // crun goes once PID 1 runs; a success ends the watching, not the waiting.
+            const auto status = TRY(runtime_->wait_exit(sys::Deadline::after(Millis(0))));
+            if (!status) continue;
+            reaped_ = true;
+            if (status->code != 0 || status->signal != 0)
+                return fail(Code::unavailable, "the runtime failed with status " +
+                                                   std::to_string(status->code) +
+                                                   (status->signal != 0 ? " (signal)" : ""));
+            set[1].fd = -1;
+        }
+    }
+
+    Status take_init_up()
+    {
+        const auto packet = TRY(sys::recv_fds(channel_.get(), wire::kMaxInitPacket, 0));
+        if (packet.bytes.empty())
+            return fail(Code::unavailable, "PID 1 closed its channel before it was up");
+        const auto message = TRY(wire::decode_packet(
+            wire::Direction::to_host, std::as_bytes(std::span(packet.bytes))));
+        if (const auto* log = std::get_if<wire::InitLog>(&message))
+            return fail(Code::unavailable, "PID 1: " + escaped(log->text));
+        const auto* up = std::get_if<wire::InitUp>(&message);
+        if (up == nullptr || up->version != wire::kProtocolVersion || up->pid != 1)
+            return fail(Code::corrupt, "the first packet of PID 1 is not INIT_UP");
+        if (!packet.pid) return fail(Code::corrupt, "INIT_UP came without credentials");
+        init_.emplace(TRY_WITH(sys::Pidfd::open(*packet.pid), "PID 1"));
+        return {};
+    }
+
+    void clean_up()
+    {
+        channel_.reset();
+        std::vector<pid_t> mine;
+        if (const auto groups = open_groups(plan_, binding_)) {
+            if (auto processes = groups->top->processes()) mine = *processes;
+            // Reported by the census of whoever called; here there is only the first error.
+            [[maybe_unused]] const auto killed =
+                groups->top->kill_all(sys::Deadline::after(kCleanDeadline));
+        }
+        if (runtime_ && !reaped_) {
+            // It may have failed before it joined any cgroup.
+            [[maybe_unused]] const auto sent = runtime_->send_signal(SIGKILL);
+            [[maybe_unused]] const auto gone =
+                runtime_->wait_exit(sys::Deadline::after(kCleanDeadline));
+        }
+        // PID 1 and the like came to us as orphans.
+        for (const pid_t pid : mine) ::waitpid(pid, nullptr, 0);
+    }
+
+    const plan::ExecutionPlan& plan_;
+    const Binding& binding_;
+    const OciArtifact& artifact_;
+    const SealedPrograms& programs_;
+    sys::UniqueFd channel_;
+    sys::UniqueFd diagnostics_;
+    std::optional<sys::Pidfd> init_;
+    std::optional<sys::Pidfd> runtime_;
+    sys::Pipe left_;
+    bool reaped_ = false;
+};
+
+}  // namespace
+
+Result<SealedPrograms> seal(const std::map<std::string, std::string>& artifacts,
+                            const HostPath& runtime, const HostPath& init)
+{
+    SealedPrograms programs;
+    programs.runtime = TRY_WITH(seal_one(artifacts, "oci.runtime", runtime), "seal the runtime");
+    programs.init = TRY_WITH(seal_one(artifacts, "sandbox-init", init), "seal sandbox-init");
+    return programs;
+}
+
+Result<Launched> launch(const plan::ExecutionPlan& plan, const Binding& binding,
+                        const OciArtifact& artifact, const SealedPrograms& programs,
+                        const LaunchOptions& options)
+{
+    if (plan->resources.version == plan::CgroupVersion::none ||
+        plan->resources.controllers.empty())
+        return fail(Code::invalid_argument,
+                    "no cgroup to hold the sandbox: the runtime would ignore every limit");
+    return Launch(plan, binding, artifact, programs)
+        .run(sys::Deadline::after(options.deadline));
+}
+
+}  // namespace sandbox::driver::oci

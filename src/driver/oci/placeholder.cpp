@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/diagnostic.hpp"
+#include "driver/oci/launch.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::driver::oci {
+namespace {
+
+struct Place {
+    sys::UniqueFd folder;
+    std::string name;
+};
+
+// The folder of a placeholder, by descriptor, no magic link followed.
+Result<Place> place_of(const HostPath& path)
+{
+    const auto slash = path.str().rfind('/');
+    if (slash == std::string::npos || slash + 1 == path.str().size())
+        return fail(Code::invalid_argument, "not a path of a file: " + escaped(path.str()));
+    const std::string folder = slash == 0 ? "/" : path.str().substr(0, slash);
+    return Place{TRY_WITH(sys::open_at2(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0,
+                                        RESOLVE_NO_MAGICLINKS),
+                          "folder of masked path " + escaped(path.str())),
+                 path.str().substr(slash + 1)};
+}
+
+}  // namespace
+
+Result<std::vector<Placeholder>> list_placeholders(const OciArtifact& artifact)
+{
+    std::vector<Placeholder> missing;
+    for (const TreeStep& step : artifact.steps) {
+        const auto* mask = std::get_if<MaskPath>(&step);
+        if (mask == nullptr || mask->ground != Ground::operators || mask->host.empty()) continue;
+        const Place place = TRY(place_of(mask->host));
+        struct stat status{};
+        if (::fstatat(place.folder.get(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+            continue;
+        if (errno != ENOENT) return fail_errno("fstatat", mask->host.str());
+        missing.push_back({mask->host});
+    }
+    return missing;
+}
+
+Result<sys::FileIdentity> create_placeholder(const Placeholder& placeholder)
+{
+    const Place place = TRY(place_of(placeholder.path));
+    const sys::UniqueFd file = TRY_WITH(
+        sys::open_at(place.folder.get(), place.name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW,
+                     0400),
+        "placeholder for masked path " + escaped(placeholder.path.str()));
+    return sys::identity_of_fd(file.get());
+}
+
+Status remove_placeholder(const Placeholder& placeholder, sys::FileIdentity identity)
+{
+    const auto place = place_of(placeholder.path);
+    if (!place) {
+        if (place.error().code() == Code::not_found) return {};
+        return fail(place.error());
+    }
+    const auto file = sys::open_at(place->folder.get(), place->name, O_PATH | O_NOFOLLOW);
+    if (!file) {
+        if (file.error().code() == Code::not_found) return {};
+        return fail(file.error());
+    }
+    struct stat status{};
+    if (::fstat(file->get(), &status) != 0) return fail_errno("fstat", placeholder.path.str());
+    const bool ours = TRY(sys::identity_of_fd(file->get())) == identity &&
+                      S_ISREG(status.st_mode) && status.st_size == 0;
+    if (!ours)
+        return fail(Code::foreign, "left alone: " + escaped(placeholder.path.str()) +
+                                       " is no longer the placeholder that was made");
+    return sys::unlink_at(place->folder.get(), place->name);
+}
+
+}  // namespace sandbox::driver::oci
