@@ -68,11 +68,13 @@ void visit_ids(A& a, const char* what, In<A, std::vector<std::uint32_t>> ids, st
 
 // Non-template helpers shared by every instantiation, to keep the static guest small.
 std::uint32_t ceiling_of(std::uint8_t type) noexcept;
-Result<ByteVector> seal_frame(std::uint8_t type, ByteVector frame, const FailureSlot& outcome);
-Result<ByteVector> seal_packet(std::uint8_t type, ByteVector packet, const FailureSlot& outcome);
+[[nodiscard]] Result<ByteVector> seal_frame(std::uint8_t type, ByteVector frame,
+                                            const FailureSlot& outcome);
+[[nodiscard]] Result<ByteVector> seal_packet(std::uint8_t type, ByteVector packet,
+                                             const FailureSlot& outcome);
 
 template <class M>
-Result<ByteVector> encode(const M& message)
+[[nodiscard]] Result<ByteVector> encode(const M& message)
 {
     ByteVector frame(kHeaderSize);
     Writer writer(frame);
@@ -81,7 +83,7 @@ Result<ByteVector> encode(const M& message)
 }
 
 template <class M>
-Result<ByteVector> encode_packet(const M& message)
+[[nodiscard]] Result<ByteVector> encode_packet(const M& message)
 {
     ByteVector packet(1, std::byte{M::kType});
     Writer writer(packet);
