@@ -79,16 +79,19 @@ public:
     static EffectivePolicy meet(std::vector<LocatedBundle> bundles, std::vector<BrokenBundle> broken = {});
 
     const Bundle& limits() const noexcept { return meet_; }  // name is empty
+    const std::vector<LocatedBundle>& bundles() const noexcept { return bundles_; }  // sorted
     const std::vector<BrokenBundle>& broken() const noexcept { return broken_; }
     const std::vector<Decision>& decisions() const noexcept { return decisions_; }  // sorted by key
 
     // "drivers" permits "oci"? Mount sources are matched as whole path prefixes, egress hosts as
-    // names or "*.suffix"; users as "uid:gid", "uid:*" or "*".
+    // names or "*.suffix"; users as "uid:gid", "uid:*" or "*". Fails closed: false for a key there
+    // is not, for a path that is not in normal form, and for everything while a bundle is broken.
     bool permits(std::string_view key, std::string_view value) const;
 
     // The first place that refuses `value` for `key`; an empty file when permitted.
     SourceLocation refuser(std::string_view key, std::string_view value) const;
-    SourceLocation source_of(std::string_view key) const;  // of a maximum or demand
+    // Who set the effective value of a maximum ("max.memory") or a demand ("require.cgroup_v2").
+    SourceLocation source_of(std::string_view key) const;
 
     // Of the meaning, not of file names or order.
     const std::string& digest() const noexcept { return digest_; }

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/config.hpp"
+
+#include <algorithm>
+
+#include "base/diagnostic.hpp"
+#include "profile/check.hpp"
+#include "profile/profile.hpp"
+#include "profile/protected.hpp"
+#include "profile/reader.hpp"
+
+namespace sandbox::profile {
+
+namespace {
+
+constexpr std::uint64_t kIdsOfRange = 65536;  // a complete map, as the drivers ask for
+
+void read_path(Reader& table, const char* key, std::string& into)
+{
+    const auto written = table.text(key);
+    if (!written || written->empty()) return;
+    if (const auto flaw = flaw_in_path(*written)) {
+        table.refuse(flaw->code, key, flaw->message, flaw->hint);
+        return;
+    }
+    into = *written;
+}
+
+void read_drivers(Reader& root, OperatorConfig& config)
+{
+    if (root.has("drivers")) {
+        config.drivers.clear();
+        for (const std::string& name : root.texts("drivers")) {
+            if (const auto driver = from_name<Driver>(name)) config.drivers.push_back(*driver);
+        }
+        std::sort(config.drivers.begin(), config.drivers.end());
+    }
+    config.default_driver = root.choice<Driver>("default_driver").value_or(config.default_driver);
+    const auto& drivers = config.drivers;
+    if (std::find(drivers.begin(), drivers.end(), config.default_driver) == drivers.end()) {
+        root.refuse("contradiction", "default_driver",
+                    "\"" + std::string(to_string(config.default_driver)) +
+                        "\" is not among the drivers of this host",
+                    "add it to drivers or name another default_driver");
+    }
+}
+
+void read_artifacts(const Reader& table, OperatorConfig& config)
+{
+    for (const std::string& name : table.keys()) {
+        Reader entry = table.table(name);
+        ArtifactPin pin;
+        std::string path;
+        read_path(entry, "path", path);
+        pin.path = HostPath(path);
+        pin.version = entry.text("version").value_or("");
+        pin.sha256 = entry.text("sha256").value_or("");
+        if (const auto flaw = flaw_in_text(pin.version)) {
+            entry.refuse(flaw->code, "version", flaw->message, flaw->hint);
+        }
+        if (!pin.sha256.empty() && !canon::is_digest(pin.sha256)) {
+            entry.refuse("bad-digest", "sha256", "\"" + escaped(pin.sha256) + "\" is not a digest",
+                         "\"sha256:\" and 64 lower-case hexadecimal digits, as config init writes it");
+        }
+        config.artifacts[name] = std::move(pin);
+    }
+}
+
+void read_ids(Reader table, OperatorConfig& config)
+{
+    config.id_base = table.small("base").value_or(config.id_base);
+    config.id_ranges = table.small("ranges").value_or(config.id_ranges);
+    if (config.id_base % kIdsOfRange != 0) {
+        table.refuse("out-of-range", "base", std::to_string(config.id_base) +
+                                                 " is not a multiple of 65536");
+    }
+    // 4294967295 is "no id" (setresuid(2)), so the last range ends below it.
+    const std::uint64_t end = config.id_base + kIdsOfRange * config.id_ranges;
+    if (end > UINT32_MAX) {
+        table.refuse("out-of-range", "ranges", "the ranges end above the largest id, 4294967294");
+    }
+}
+
+OperatorConfig read(Document& document)
+{
+    Reader root(document);
+    OperatorConfig config;
+    read_drivers(root, config);
+    config.accelerator = root.text("accelerator").value_or(config.accelerator);
+    config.accept_emulated = root.flag("accept_emulated").value_or(false);
+    if (config.accelerator == "tcg" && !config.accept_emulated) {
+        root.refuse("contradiction", "accelerator",
+                    "\"tcg\" emulates and promises no boundary; that must be accepted in words",
+                    "say accept_emulated = true");
+    }
+    std::string parent;
+    read_path(root, "cgroup_parent", parent);
+    if (!parent.empty()) config.cgroup_parent = parent;
+    if (parent == "/") {
+        root.refuse("bad-path", "cgroup_parent", "the root of the hierarchy is not ours to fill",
+                    "such as \"/sandbox\"");
+    }
+    config.max_sandboxes = root.small("max_sandboxes").value_or(config.max_sandboxes);
+    read_artifacts(root.table("artifacts"), config);
+    Reader logs = root.table("logs");
+    config.log_size = logs.size("size").value_or(config.log_size);
+    config.log_files = logs.small("files").value_or(config.log_files);
+    if (config.log_size.count == 0) logs.refuse("out-of-range", "size", "must be more than 0");
+    read_ids(root.table("ids"), config);
+    Reader directories = root.table("directories");
+    for (const char* key : {"state", "run"}) {
+        std::string path;
+        read_path(directories, key, path);
+        if (path == "/") directories.refuse("bad-path", key, "\"/\" cannot be a folder of ours");
+        if (!path.empty()) config.directories[key] = path;
+    }
+    Reader microvm = root.table("microvm");
+    config.microvm.cpus = microvm.small("cpus");
+    config.microvm.memory = microvm.size("memory");
+    return config;
+}
+
+// A TOML basic string.
+std::string in_quotes(std::string_view text)
+{
+    static constexpr std::string_view kHex = "0123456789ABCDEF";
+    std::string out = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            out += '\\';
+            out += c;
+        } else if (byte < 0x20 || byte == 0x7F) {
+            out += "\\u00";
+            out += kHex[byte >> 4];
+            out += kHex[byte & 15U];
+        } else {
+            out += c;
+        }
+    }
+    return out + "\"";
+}
+
+std::string line(std::string_view key, std::string_view value)
+{
+    return std::string(key).append(" = ").append(value) + "\n";
+}
+
+std::string spelled(bool value)
+{
+    return value ? "true" : "false";
+}
+
+std::string render_artifacts(const OperatorConfig& config)
+{
+    std::string text;
+    for (const auto& [name, pin] : config.artifacts) {
+        text += "\n[artifacts." + name + "]\n" + line("path", in_quotes(pin.path.str())) +
+                line("version", in_quotes(pin.version)) + line("sha256", in_quotes(pin.sha256));
+    }
+    return text;
+}
+
+}  // namespace
+
+ParsedConfig parse_config(std::string_view toml, std::string_view file)
+{
+    ParsedConfig result;
+    Document document = read_toml(toml, file);
+    if (document.parsed) {
+        check_document(document, "config");
+        OperatorConfig config = read(document);
+        if (document.diagnostics.empty()) {
+            result.config = std::move(config);
+            result.where = std::move(document.where);
+        }
+    }
+    result.diagnostics = std::move(document.diagnostics);
+    sort(result.diagnostics);
+    return result;
+}
+
+std::string render_config(const OperatorConfig& config)
+{
+    std::string drivers;
+    for (const Driver driver : config.drivers) {
+        drivers += (drivers.empty() ? "" : ", ") + in_quotes(to_string(driver));
+    }
+    std::string text = "# What this host offers to sandboxes. sandboxctl config check reads it.\n";
+    text += line("version", "1");
+    text += line("drivers", "[" + drivers + "]");
+    text += line("default_driver", in_quotes(to_string(config.default_driver)));
+    text += line("accelerator", in_quotes(config.accelerator));
+    text += line("accept_emulated", spelled(config.accept_emulated));
+    if (config.cgroup_parent) text += line("cgroup_parent", in_quotes(*config.cgroup_parent));
+    text += line("max_sandboxes", std::to_string(config.max_sandboxes));
+    text += "\n[logs]\n" + line("size", in_quotes(format(config.log_size))) +
+            line("files", std::to_string(config.log_files));
+    text += "\n[ids]\n" + line("base", std::to_string(config.id_base)) +
+            line("ranges", std::to_string(config.id_ranges));
+    if (!config.directories.empty()) {
+        text += "\n[directories]\n";
+        for (const auto& [key, path] : config.directories) text += line(key, in_quotes(path));
+    }
+    if (config.microvm.cpus || config.microvm.memory) {
+        text += "\n[microvm]\n";
+        if (config.microvm.cpus) text += line("cpus", std::to_string(*config.microvm.cpus));
+        if (config.microvm.memory) text += line("memory", in_quotes(format(*config.microvm.memory)));
+    }
+    return text + render_artifacts(config);
+}
+
+}  // namespace sandbox::profile

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canon/canon.hpp"
+#include "profile/types.hpp"
+
+// TOML -> JSON values and the place of each key. The only user of toml++.
+namespace sandbox::profile {
+
+struct Document {
+    bool parsed = false;  // false: only diagnostics
+    canon::Json json;     // an object; TOML dates become strings
+    Locations where;      // "" is the whole file
+    std::vector<Diagnostic> diagnostics;
+};
+
+// Refuses more than kMostProfileBytes, invalid UTF-8, NUL, and nan, inf and dates as values
+// ("valid_until" may be a date). A syntax error ends the reading: it is then the only diagnostic.
+Document read_toml(std::string_view toml, std::string_view file);
+
+// The path of a member: `parent.name`, quoted where the name is not a bare TOML key.
+std::string member_path(std::string_view parent, std::string_view name);
+std::string item_path(std::string_view parent, std::size_t index);
+
+// What the schema says against the document, in words for people: unknown keys with the nearest
+// valid name, wrong types, enum typos, bounds. `accepted_elsewhere` names a schema whose keys are
+// known but not allowed here (an overlay's view of "profile"); may be empty.
+void check_document(Document& document, std::string_view schema_name,
+                    std::string_view accepted_elsewhere = {});
+
+}  // namespace sandbox::profile

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/validator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <mutex>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wnon-virtual-dtor"
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validation_results.hpp>
+#include <valijson/validator.hpp>
+#pragma GCC diagnostic pop
+
+#include "profile/document.hpp"
+#include "profile/embedded.hpp"
+
+namespace sandbox::profile {
+
+using canon::Json;
+using valijson::adapters::NlohmannJsonAdapter;
+
+struct CompiledSchema::State {
+    valijson::Schema schema;
+};
+
+namespace {
+
+// valijson names a place as {"<root>", "[process]", "[argv]", "[0]"}.
+std::string path_of(const std::vector<std::string>& context, const Json& document)
+{
+    std::string path;
+    const Json* at = &document;
+    for (std::size_t i = 1; i < context.size(); ++i) {
+        std::string_view step = context[i];
+        if (step.size() >= 2) step = step.substr(1, step.size() - 2);
+        if (at != nullptr && at->is_array()) {
+            std::size_t index = 0;
+            std::from_chars(step.data(), step.data() + step.size(), index);
+            path = item_path(path, index);
+            at = index < at->size() ? &(*at)[index] : nullptr;
+        } else {
+            path = member_path(path, step);
+            const auto found = at == nullptr || !at->is_object() ? Json::const_iterator()
+                                                                 : at->find(std::string(step));
+            at = at != nullptr && at->is_object() && found != at->end() ? &*found : nullptr;
+        }
+    }
+    return path;
+}
+
+constexpr std::size_t kMostSchemas = 16;
+
+struct Entry {
+    std::once_flag parsed[2];
+    std::once_flag compiled[2];
+    Json json[2];
+    std::unique_ptr<CompiledSchema> schema[2];
+};
+
+enum Variant : std::size_t { kLean, kPublished };
+
+Entry* entry(std::string_view name, Variant variant)
+{
+    static std::array<Entry, kMostSchemas> entries;
+    for (std::size_t i = 0; i < kEmbeddedSchemaCount; ++i) {
+        const EmbeddedSchema& embedded = kEmbeddedSchemas[i];
+        if (embedded.name != name) continue;
+        Entry& found = entries.at(i);
+        std::call_once(found.parsed[variant], [&] {
+            found.json[variant] =
+                Json::parse(variant == kLean ? embedded.lean : embedded.published);
+        });
+        return &found;
+    }
+    return nullptr;
+}
+
+const Json* schema_json(std::string_view name, Variant variant)
+{
+    const Entry* found = entry(name, variant);
+    return found == nullptr ? nullptr : &found->json[variant];
+}
+
+const CompiledSchema* compiled(std::string_view name, Variant variant)
+{
+    Entry* found = entry(name, variant);
+    if (found == nullptr) return nullptr;
+    std::call_once(found->compiled[variant], [&] {
+        found->schema[variant] = std::make_unique<CompiledSchema>(found->json[variant]);
+    });
+    return found->schema[variant].get();
+}
+
+}  // namespace
+
+CompiledSchema::CompiledSchema(const Json& schema) : state_(std::make_unique<State>())
+{
+    valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+    parser.populateSchema(NlohmannJsonAdapter(schema), state_->schema);
+}
+
+CompiledSchema::~CompiledSchema() = default;
+
+std::vector<SchemaFailure> CompiledSchema::validate(const Json& document) const
+{
+    valijson::Validator validator;
+    valijson::ValidationResults results;
+    std::vector<SchemaFailure> failures;
+    if (validator.validate(state_->schema, NlohmannJsonAdapter(document), &results)) {
+        return failures;
+    }
+    for (const auto& error : results) {
+        SchemaFailure failure{path_of(error.context, document), error.description};
+        // valijson reports most failures twice, once for the value and once for its parent.
+        if (std::find(failures.begin(), failures.end(), failure) == failures.end()) {
+            failures.push_back(std::move(failure));
+        }
+    }
+    if (failures.empty()) failures.push_back({"", "the document does not obey its schema"});
+    return failures;
+}
+
+const Json* lean_schema(std::string_view name) { return schema_json(name, kLean); }
+const Json* published_schema(std::string_view name) { return schema_json(name, kPublished); }
+const CompiledSchema* lean_validator(std::string_view name) { return compiled(name, kLean); }
+const CompiledSchema* published_validator(std::string_view name)
+{
+    return compiled(name, kPublished);
+}
+
+}  // namespace sandbox::profile
