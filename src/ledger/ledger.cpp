@@ -179,12 +179,12 @@ Status Ledger::check()
     // One read transaction: pages and rows of one state.
     TRY_VOID(connection_->run("BEGIN"));
     const auto all = [&]() -> Status {
-        const auto verdict = TRY(connection_->run("PRAGMA quick_check(1)"));
+        const auto verdict = TRY(connection_->run("PRAGMA integrity_check(1)"));
         if (verdict.empty() || verdict.front().front() != Value("ok")) {
             const auto* said = verdict.empty() ? nullptr
                                                : std::get_if<std::string>(&verdict.front().front());
             return fail(Code::corrupt,
-                        "ledger: quick_check says: " + (said != nullptr ? *said : "nothing") +
+                        "ledger: integrity_check says: " + (said != nullptr ? *said : "nothing") +
                             ": the file is damaged; stop here and restore it from a copy");
         }
         TRY_VOID(decode_all(connection_->select(Table::sandbox, ""), sandbox_from));

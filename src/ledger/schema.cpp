@@ -10,7 +10,7 @@ namespace sandbox::ledger {
 namespace {
 
 // 0 → 1. Columns: docs/formats/ledger.md.
-constexpr std::array<std::string_view, 9> kStatements{
+constexpr std::array<std::string_view, 10> kStatements{
     "CREATE TABLE sandbox(id TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,"
     " driver TEXT NOT NULL, isolation_class TEXT NOT NULL, plan_digest TEXT NOT NULL,"
     " plan_path TEXT NOT NULL, log_path TEXT NOT NULL, desired TEXT NOT NULL, state TEXT NOT NULL,"
@@ -30,6 +30,8 @@ constexpr std::array<std::string_view, 9> kStatements{
     " STRICT",
     "CREATE UNIQUE INDEX operation_claim ON operation(sandbox) WHERE state='active'",
     "CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL, sum TEXT NOT NULL) STRICT",
+    // Lines are chained by their digests already: no sum.
+    "CREATE TABLE audit_queue(seq INTEGER PRIMARY KEY NOT NULL, line TEXT NOT NULL) STRICT",
     "PRAGMA user_version=1",
 };
 
