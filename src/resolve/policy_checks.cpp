@@ -196,6 +196,8 @@ void check_policy(Draft& draft)
                "every organisation bundle can be read and is valid", broken.why,
                "mend " + broken.file + "; until then every launch is denied");
     }
+    // A broken bundle permits nothing: every check below would only repeat that.
+    if (!draft.policy().broken().empty()) return;
     check_sets(draft);
     check_sources(draft);
     check_maxima(draft);

@@ -89,6 +89,8 @@ void resolve_filters(Draft& draft)
     draft.require(name::kNoNewPrivileges, "no-new-privileges-unavailable", "security.seccomp",
                   "no program gains privileges by being executed");
     security.seccomp_digest = draft.value_of(rules);
+    // Rules become a filter for one architecture: the plan says which.
+    draft.rely_on(name::kKernelArch);
 }
 
 // Defence in depth: namespaces and mounts already hold what it holds again.
