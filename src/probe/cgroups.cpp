@@ -133,7 +133,9 @@ Result<sys::Pidfd> start_member(const cgroup::CgroupTree& tree)
     }
     ready.write.reset();
     sys::Pidfd handle(std::move(member.pidfd), member.pid);
-    if (TRY(sys::read_all(ready.read.get(), 16)) != "j") {
+    // One byte: the member itself keeps the pipe open. End of file: it died.
+    char answer = 0;
+    if (read(ready.read.get(), &answer, 1) != 1 || answer != 'j') {
         return fail(Code::permission_denied, "writing 0 to tasks was refused");
     }
     return handle;
@@ -241,11 +243,20 @@ bool is_stale(std::string_view folder)
     return kill(pid, 0) != 0 && errno == ESRCH;
 }
 
-void remove_cgroup(const cgroup::Host& host, const std::string& path)
+enum class Members { end, spare };
+
+// Members of a stranger's leftover are spared, and with them the cgroup: its number may mean
+// another process in another pid namespace.
+void remove_cgroup(const cgroup::Host& host, const std::string& path, Members members)
 {
     const auto tree = cgroup::CgroupTree::find(host, path);
     if (!tree || tree->empty()) return;
-    static_cast<void>(tree->kill_all(sys::Deadline::after(kRemoveLimit)));
+    if (members == Members::spare) {
+        const auto inside = tree->processes();
+        if (!inside || !inside->empty()) return;
+    } else {
+        static_cast<void>(tree->kill_all(sys::Deadline::after(kRemoveLimit)));
+    }
     static_cast<void>(tree->remove(sys::Deadline::after(kRemoveLimit)));
 }
 
@@ -278,7 +289,7 @@ void sweep_cgroups(const std::string& probe_cgroup)
 {
     const auto host = cgroup::detect();
     if (!host) return;
-    remove_cgroup(*host, probe_cgroup);
+    remove_cgroup(*host, probe_cgroup, Members::end);
     const std::string above = probe_cgroup.substr(0, probe_cgroup.rfind('/'));
     const auto* hierarchy = host->with("pids");
     if (hierarchy == nullptr) hierarchy = host->v2();
@@ -288,7 +299,7 @@ void sweep_cgroups(const std::string& probe_cgroup)
     if (!names) return;
     for (const std::string& entry : *names) {
         if (entry.starts_with(kProbePrefix) && is_stale(entry)) {
-            remove_cgroup(*host, above + "/" + entry);
+            remove_cgroup(*host, above + "/" + entry, Members::spare);
         }
     }
 }
