@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "live.hpp"
+#include "sys/cgroup/cgroup.hpp"
+#include "sys/file.hpp"
+#include "sys/procfs.hpp"
+#include "canon/canon.hpp"
+
+// A real crun, a real sandbox-init, as root.
+namespace sandbox::driver::test {
+namespace {
+
+std::string failures(const std::vector<Evidence>& evidence)
+{
+    std::string text;
+    for (const Evidence& one : evidence)
+        if (!one.held)
+            text += one.name + ": planned " + one.planned + ", observed " + one.observed + "\n";
+    return text;
+}
+
+std::size_t mounts_seen()
+{
+    return sys::ProcDir::self()->mountinfo()->size();
+}
+
+struct stat stat_of(const char* path)
+{
+    struct stat status{};
+    ::stat(path, &status);
+    return status;
+}
+
+void make_file(const std::string& path, const std::string& text, uid_t owner = 1000,
+               mode_t mode = 0644)
+{
+    std::ofstream(path) << text;
+    ASSERT_EQ(::chown(path.c_str(), owner, owner), 0);
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+}
+
+std::string make_folder(const std::string& path, uid_t owner = 1000)
+{
+    EXPECT_EQ(::mkdir(path.c_str(), 0755), 0);
+    EXPECT_EQ(::chown(path.c_str(), owner, owner), 0);
+    return path;
+}
+
+}  // namespace
+
+TEST(OciLaunch, RunsASessionWithEveryControlWitnessed)
+{
+    const std::size_t mounts_before = mounts_seen();
+    std::vector<std::string> folders;
+    {
+        LiveSandbox box(plain_content());
+        ASSERT_EQ(box.start(), "");
+        const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+        ASSERT_TRUE(seen) << seen.error().message();
+        EXPECT_EQ(failures(*seen), "");
+        folders = box.cgroup_folders();
+        EXPECT_FALSE(folders.empty());
+
+        const Ran ran = box.shell("s1", "echo out; echo err >&2; id -u; exit 7");
+        EXPECT_EQ(ran.trouble, "");
+        EXPECT_EQ(failures(box.session_evidence), "");
+        EXPECT_EQ(ran.out, "out\n1000\n");
+        EXPECT_EQ(ran.err, "err\n");
+        EXPECT_EQ(ran.exit, (wire::Exit{wire::ExitOutcome::exited, 7}));
+    }
+    for (const std::string& folder : folders) EXPECT_NE(::access(folder.c_str(), F_OK), 0) << folder;
+    EXPECT_EQ(mounts_seen(), mounts_before);
+}
+
+// crun gives its standard streams to the container's root: the host's /dev/null must not be one.
+TEST(OciLaunch, LeavesTheHostsNullDeviceAlone)
+{
+    const auto before = stat_of("/dev/null");
+    {
+        LiveSandbox box(plain_content());
+        ASSERT_EQ(box.start(), "");
+    }
+    const auto after = stat_of("/dev/null");
+    EXPECT_EQ(before.st_uid, after.st_uid);
+    EXPECT_EQ(before.st_mode, after.st_mode);
+}
+
+TEST(OciLaunch, RunsNothingOfTheServiceBeforeGo)
+{
+    plan::PlanContent content = plain_content();
+    ScratchDir grant;
+    ASSERT_EQ(::chown(grant.path().c_str(), 1000, 1000), 0);
+    content.mounts = {{profile::MountType::bind, HostPath(grant.path()), GuestPath("/work"), false,
+                       plan::Ownership::idmap_user, std::nullopt, 0}};
+    content.process.argv = {"/bin/sh", "-c", "echo ran > /work/canary; exit 3"};
+    LiveSandbox box(content);
+    ASSERT_EQ(box.start(), "");
+    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    ASSERT_TRUE(seen) << seen.error().message();
+    EXPECT_EQ(failures(*seen), "");
+
+    const auto service = box.session("service");
+    auto in = sys::make_pipe();
+    auto out = sys::make_pipe();
+    const int fds[] = {in->read.get(), out->write.get(), out->write.get()};
+    service->send_open(oci::service_open(*box.plan), fds);
+    const auto confined = service->session<wire::Confined>();
+    ASSERT_TRUE(confined);
+    const auto pid = oci::find_session_pid(*box.plan, box.binding, "service",
+                                           static_cast<int>(confined->pid));
+    ASSERT_TRUE(pid) << pid.error().message();
+    const auto session =
+        oci::observe_session(*box.plan, box.binding, *box.launched, *pid, *confined);
+    ASSERT_TRUE(session) << session.error().message();
+    EXPECT_EQ(failures(*session), "");
+    std::vector<Evidence> all = *seen;
+    all.insert(all.end(), session->begin(), session->end());
+    EXPECT_TRUE(oci::verify(*box.plan, all)) << oci::verify(*box.plan, all).error().message();
+    const std::string canary = grant.path() + "/canary";
+    EXPECT_NE(::access(canary.c_str(), F_OK), 0) << "the workload ran before GO";
+
+    service->send(wire::Go{});
+    const Ran ran = guest::test::collect(*service);
+    EXPECT_EQ(ran.exit, (wire::Exit{wire::ExitOutcome::exited, 3}));
+    const auto status = stat_of(canary.c_str());
+    EXPECT_EQ(status.st_uid, 1000U);  // the idmapped mount wrote it as the user it is on the host
+}
+
+TEST(OciLaunch, HidesTheHostAndRefusesWhatReachesForIt)
+{
+    LiveSandbox box(plain_content());
+    ASSERT_EQ(box.start(), "");
+    const Ran ran = box.shell(
+        "s1",
+        "cat /etc/hostname; ls /; ls /proc/self/fd | wc -l; cat /proc/1/environ 2>&1;"
+        "unshare -U true 2>&1; mount -t tmpfs x /tmp 2>&1; touch /x 2>&1; touch /usr/x 2>&1;"
+        "echo hi > /tmp/t && cat /tmp/t; echo hi > /dev/null; cat /proc/kcore 2>&1 | wc -c;"
+        "kill -9 1; cat /proc/1/status | grep -c Name; echo 1 > /proc/sys/kernel/pid_max 2>&1");
+    EXPECT_EQ(ran.trouble, "");
+    EXPECT_EQ(ran.out.find("/root/"), std::string::npos);
+    EXPECT_NE(ran.out.find("sample\n"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("hi\n"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("touch: cannot touch '/x'"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("unshare"), std::string::npos) << ran.out;
+    // PID 1 took no harm: the next session runs.
+    EXPECT_EQ(box.shell("s2", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
+}
+
+TEST(OciLaunch, GrantsTheUserItsOwnFilesAndNobodyElses)
+{
+    ScratchDir grant;
+    const std::string mine = make_folder(grant.path() + "/mine");
+    make_file(mine + "/own", "own");
+    make_file(mine + "/foreign", "foreign", 2345, 0600);
+    make_file(mine + "/root", "root", 0, 0600);
+    plan::PlanContent content = plain_content();
+    content.mounts = {{profile::MountType::bind, HostPath(mine), GuestPath("/work"), false,
+                       plan::Ownership::idmap_user, std::nullopt, 0}};
+    LiveSandbox box(content);
+    ASSERT_EQ(box.start(), "");
+    const Ran ran = box.shell(
+        "s1", "cd /work; cat own; cat foreign root 2>/dev/null || echo refused; stat -c %u own "
+              "foreign root; echo new > made; chmod 4755 made 2>/dev/null || echo no-setid; "
+              "cp /bin/true t; echo more >> own");
+    EXPECT_EQ(ran.trouble, "");
+    EXPECT_NE(ran.out.find("ownrefused"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("1000\n65534\n65534\n"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("no-setid"), std::string::npos) << ran.out;
+    EXPECT_EQ(stat_of((mine + "/made").c_str()).st_uid, 1000U);
+    EXPECT_EQ(stat_of((mine + "/made").c_str()).st_mode & 07000, 0U);
+}
+
+TEST(OciLaunch, KeepsMasksWhereTheyAreWhenAncestorsAreRenamed)
+{
+    ScratchDir grant;
+    const std::string top = make_folder(grant.path() + "/top");
+    make_folder(top + "/a");
+    make_folder(top + "/a/b");
+    make_file(top + "/a/b/secret", "secret");
+    plan::PlanContent content = plain_content();
+    content.mounts = {{profile::MountType::bind, HostPath(top), GuestPath("/work"), false,
+                       plan::Ownership::idmap_user, std::nullopt, 0}};
+    content.masks = {GuestPath("/work/a/b/missing"), GuestPath("/work/a/b/secret")};
+    {
+        LiveSandbox box(content);
+        ASSERT_EQ(box.start(), "");
+        EXPECT_EQ(box.placeholders.size(), 1U);
+        const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+        ASSERT_TRUE(seen) << seen.error().message();
+        EXPECT_EQ(failures(*seen), "");
+        const Ran ran = box.shell(
+            "s1", "cd /work; wc -c < a/b/secret; mv a c 2>/dev/null || echo busy; mv a/b a/d "
+                  "2>/dev/null || echo busy; rm a/b/secret 2>/dev/null || echo stays; "
+                  "echo x > a/b/missing 2>/dev/null || echo closed");
+        EXPECT_EQ(ran.out, "0\nbusy\nbusy\nstays\nclosed\n") << ran.err;
+    }
+    EXPECT_NE(::access((top + "/a/b/missing").c_str(), F_OK), 0) << "the placeholder was left";
+    EXPECT_EQ(stat_of((top + "/a/b/secret").c_str()).st_size, 6);
+}
+
+TEST(OciLaunch, RunsAFolderAsRootWithoutChangingIt)
+{
+    ScratchDir tree;
+    const std::string root = make_folder(tree.path() + "/root", 0);
+    for (const char* name : {"/usr", "/etc", "/tmp", "/dev", "/proc"}) make_folder(root + name, 0);
+    make_folder(root + "/usr/bin", 0);
+    const std::string busybox = "/bin/busybox";
+    if (::access(busybox.c_str(), X_OK) != 0)
+        GTEST_SKIP() << "fact: no static program at " << busybox;
+    ASSERT_EQ(std::system(("cp " + busybox + " " + root + "/usr/bin/sh").c_str()), 0);
+    ASSERT_EQ(::symlink("usr/bin", (root + "/bin").c_str()), 0);
+    plan::PlanContent content = plain_content();
+    content.rootfs.kind = "dir";
+    content.rootfs.source = HostPath(root);
+    content.rootfs.strategy = plan::RootfsStrategy::overlay_tmpfs;
+    content.rootfs.ownership = plan::Ownership::idmap_all;
+    LiveSandbox box(content);
+    ASSERT_EQ(box.start(), "");
+    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    ASSERT_TRUE(seen) << seen.error().message();
+    EXPECT_EQ(failures(*seen), "");
+    const Ran ran = box.shell("s1", "echo $0; read x < /etc/hostname; echo $x");
+    EXPECT_EQ(ran.out, "/bin/sh\nsample\n") << ran.err;
+    EXPECT_NE(::access((root + "/etc/hostname").c_str(), F_OK), 0);
+}
+
+TEST(OciLaunch, KillsAMemoryHogAndNotPidOne)
+{
+    LiveSandbox box(plain_content());
+    ASSERT_EQ(box.start(), "");
+    const auto peer = box.session("hog");
+    peer->send(oci::exec_open(*box.plan, {"/bin/sh", "-c", "exec tail -c 200m /dev/zero"}));
+    ASSERT_TRUE(peer->session<wire::Confined>());
+    peer->send(wire::Go{});
+    const Ran ran = guest::test::collect(*peer);
+    EXPECT_EQ(ran.exit, (wire::Exit{wire::ExitOutcome::signaled, SIGKILL}));
+    EXPECT_GE(oci::oom_kills(*box.plan, box.binding).value_or(0), 1U);
+    EXPECT_EQ(box.shell("after", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
+}
+
+TEST(OciLaunch, EndsWithItsChannelAndLeavesNoProcess)
+{
+    LiveSandbox box(plain_content());
+    ASSERT_EQ(box.start(), "");
+    const auto peer = box.session("long");
+    peer->send(oci::exec_open(*box.plan, {"/bin/sh", "-c", "sleep 1000 & sleep 1000"}));
+    ASSERT_TRUE(peer->session<wire::Confined>());
+    peer->send(wire::Go{});
+    ASSERT_TRUE(peer->session<wire::Started>());
+    box.control.reset();
+    box.launched->channel.reset();
+    const auto ended = box.launched->init.wait_ended(sys::Deadline::after(Millis(20'000)));
+    ASSERT_TRUE(ended);
+    EXPECT_TRUE(*ended);
+}
+
+TEST(OciLaunch, SaysWhatTheRuntimeSaidWhenItFails)
+{
+    LiveSandbox box(plain_content());
+    auto artifact = oci::compile(*box.plan, box.binding);
+    ASSERT_TRUE(artifact);
+    artifact->config_json = "{}";
+    artifact->config_digest = canon::digest("{}");
+    const auto programs = oci::seal(box.plan->content().artifacts, HostPath("/usr/bin/crun"),
+                                    HostPath(SANDBOX_INIT_PATH));
+    ASSERT_TRUE(programs) << programs.error().message();
+    ASSERT_TRUE(oci::create_cgroups(*box.plan, box.binding));
+    const auto launched = oci::launch(*box.plan, box.binding, *artifact, *programs);
+    ASSERT_FALSE(launched);
+    EXPECT_NE(launched.error().message().find("the runtime said: "), std::string::npos)
+        << launched.error().message();
+}
+
+TEST(OciLaunch, RefusesAConfigThatIsNotWhatWasCompiled)
+{
+    LiveSandbox box(plain_content());
+    auto artifact = oci::compile(*box.plan, box.binding);
+    ASSERT_TRUE(artifact);
+    artifact->config_digest = canon::digest("another");
+    const auto programs = oci::seal(box.plan->content().artifacts, HostPath("/usr/bin/crun"),
+                                    HostPath(SANDBOX_INIT_PATH));
+    ASSERT_TRUE(programs);
+    ASSERT_TRUE(oci::create_cgroups(*box.plan, box.binding));
+    const auto launched = oci::launch(*box.plan, box.binding, *artifact, *programs);
+    ASSERT_FALSE(launched);
+    EXPECT_NE(launched.error().message().find("not what was compiled"), std::string::npos)
+        << launched.error().message();
+}
+
+TEST(OciLaunch, RefusesSourcesThatReachTheHost)
+{
+    ScratchDir folder;
+    const std::string link = folder.path() + "/link";
+    ASSERT_EQ(::symlink("/proc", link.c_str()), 0);
+    for (const std::string& source : {std::string("/"), std::string("/run"), link}) {
+        plan::PlanContent content = plain_content();
+        content.mounts = {{profile::MountType::bind, HostPath(source), GuestPath("/work"), true,
+                           plan::Ownership::overflow, std::nullopt, 0}};
+        LiveSandbox box(content);
+        const std::string error = box.start();
+        EXPECT_NE(error.find("never granted"), std::string::npos) << source << ": " << error;
+    }
+}
+
+TEST(OciLaunch, RefusesAnotherProgramThanThePlanned)
+{
+    auto artifacts = plain_content().artifacts;
+    artifacts["oci.runtime"] = canon::digest("another");
+    artifacts["sandbox-init"] = canon::digest("another");
+    const auto programs = oci::seal(artifacts, HostPath("/usr/bin/crun"), HostPath("/bin/true"));
+    ASSERT_FALSE(programs);
+    EXPECT_EQ(programs.error().code(), Code::conflict);
+}
+
+}  // namespace sandbox::driver::test
