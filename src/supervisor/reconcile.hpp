@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -45,21 +46,21 @@ enum class Life { dead, alive };
 struct Observed {
     std::map<SandboxId, Life> shims;         // of sandboxes that have a shim identity
     std::map<std::string, Life> holders;     // of active claims, by operation
-    std::uint64_t boottime_ns = 0;
-    std::vector<Orphan> orphans;  // candidates: diff() drops those the ledger knows
+    std::uint64_t boottime_ns = 0;       // against the deadlines of claims of this boot
+    std::vector<Orphan> orphans;  // diff() drops those the ledger knows
 };
 
 struct Action {
     enum class Kind {
         leave,           // it lives, or somebody who lives is acting on it
-        unwind,          // undo `entries` (highest seq first), then rest in `final_state`
+        unwind,          // undo `entries` from the last to the first, then rest in `final_state`
         release_claim,   // its holder is gone, the sandbox itself is well
         remove_orphan,
         report_foreign,  // looks like ours, is not provably so: left alone
     };
     Kind kind = Kind::leave;
     SandboxId id;
-    std::vector<ledger::Entry> entries;
+    std::vector<ledger::Entry> entries;  // by rising seq
     ledger::State final_state = ledger::State::dead;
     bool record_unknown_exit = false;
     std::string operation;  // release_claim
@@ -88,9 +89,12 @@ struct Report {
 };
 
 [[nodiscard]] Result<LedgerView> read_view(ledger::Ledger& ledger);
-// Orphan candidates are listed here, before the ledger is read: what exists was intended earlier.
-[[nodiscard]] Result<std::vector<Orphan>> find_orphans(const driver::ResourceContext& context);
-[[nodiscard]] Result<Observed> observe(const LedgerView& view, std::vector<Orphan> orphans);
+// Names of our form below RUN, STATE/sandboxes and the cgroup parent. Called before the ledger is
+// read: what exists was intended earlier.
+[[nodiscard]] Result<std::vector<Orphan>> find_candidates(const driver::ResourceContext& context);
+// Looks at the processes of the view, and at those candidates that the view does not know.
+[[nodiscard]] Result<Observed> observe(const LedgerView& view, std::vector<Orphan> candidates,
+                                       const driver::ResourceContext& context);
 
 // Full reconcile: check(), observe, diff, apply. Safe side by side with anything: each sandbox is
 // claimed and looked at again before it is touched. Failing on one sandbox does not stop the rest.
