@@ -119,6 +119,7 @@ Result<OciArtifact> compile(const plan::ExecutionPlan& plan, const Binding& bind
     artifact.workload = plan->resources.workload;
     artifact.control = plan->resources.control;
     artifact.controllers = plan->resources.controllers;
+    artifact.cgroup_version = plan->resources.version;
     artifact.timeout = plan->process.timeout;
     if (!plan->process.idle) artifact.argv = plan->process.argv;
     artifact.cwd = plan->process.cwd;
@@ -139,7 +140,8 @@ Result<std::string> render(const OciArtifact& artifact)
         {"tree", std::move(steps)},
         {"bootstrap", canon::hex({first, artifact.bootstrap.size()})},
         {"cgroup",
-         {{"controllers", artifact.controllers},
+         {{"version", plan::to_string(artifact.cgroup_version)},
+          {"controllers", artifact.controllers},
           {"workload", settings(artifact.workload)},
           {"control", settings(artifact.control)}}},
         {"service",

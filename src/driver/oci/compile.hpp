@@ -119,6 +119,7 @@ struct OciArtifact {
     std::vector<plan::CgroupSetting> workload;
     std::vector<plan::CgroupSetting> control;
     std::vector<std::string> controllers;
+    plan::CgroupVersion cgroup_version = plan::CgroupVersion::none;
     // What service_open() will ask of PID 1; argv is empty for an idle sandbox.
     std::vector<std::string> argv;
     GuestPath cwd;

@@ -65,7 +65,7 @@ public:
         Error error = std::move(launched).error();
         if (diagnostics_.valid())
             if (const std::string words = drain(diagnostics_.get()); !words.empty())
-                error = std::move(error).with("the runtime said: " + words);
+                error.with("the runtime said: " + words);
         clean_up();
         return fail(std::move(error).with("launch sandbox " + binding_.id.str()));
     }

@@ -236,7 +236,7 @@ TEST(OciLaunch, KillsAMemoryHogAndNotPidOne)
     LiveSandbox box(plain_content());
     ASSERT_EQ(box.start(), "");
     const auto peer = box.session("hog");
-    peer->send(oci::exec_open(*box.plan, {"/bin/sh", "-c", "exec tail -c 200m /dev/zero"}));
+    peer->send(oci::exec_open(*box.plan, {"/bin/sh", "-c", "a=x; while :; do a=$a$a; done"}));
     ASSERT_TRUE(peer->session<wire::Confined>());
     peer->send(wire::Go{});
     const Ran ran = guest::test::collect(*peer);

@@ -129,7 +129,7 @@ TEST_F(GuestControl, GivesTermBeforeKillWhenThePlanGrantsTime)
     control_ = std::make_unique<Peer>(stream(wire::Port::control, ""));
     ASSERT_EQ(bring_up(*control_), "");
     Peer session = stream(wire::Port::session);
-    session.send(shell("trap 'echo bye; exit 5' TERM; echo up; sleep 1000"));
+    session.send(shell("trap 'echo bye; exit 5' TERM; sleep 1000 & echo up; wait"));
     ASSERT_TRUE(session.session<wire::Confined>());
     ASSERT_TRUE(session.session<wire::Started>());
     ASSERT_TRUE(session.session<wire::Stdout>());

@@ -167,7 +167,7 @@ TEST_F(GuestSession, GivesAProgramStdioAndNothingElse)
 TEST_F(GuestSession, PassesSignalsToTheWholeGroup)
 {
     Peer peer = stream(wire::Port::session);
-    peer.send(shell("trap 'echo caught; exit 9' TERM; echo up; sleep 1000"));
+    peer.send(shell("trap 'echo caught; exit 9' TERM; sleep 1000 & echo up; wait"));
     ASSERT_TRUE(peer.session<wire::Confined>());
     ASSERT_TRUE(peer.session<wire::Started>());
     ASSERT_TRUE(peer.session<wire::Stdout>());
