@@ -89,6 +89,7 @@ std::optional<facts::CapabilitySnapshot> load_cache(const std::string& run_dir,
     const auto snapshot = json->find("snapshot");
     if (key == json->end() || time == json->end() || snapshot == json->end()) return std::nullopt;
     if (!key->is_string() || !time->is_number_integer()) return std::nullopt;
+    // Boot time, not wall clock: a clock that is set back must not keep a cache alive.
     const std::int64_t age = boot_seconds() - time->get<std::int64_t>();
     if (age < 0 || age > max_age.count()) return std::nullopt;
     if (key->get_ref<const std::string&>() != make_key(settings, *boot)) return std::nullopt;

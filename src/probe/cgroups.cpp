@@ -67,9 +67,11 @@ const cgroup::Hierarchy* carrier(const cgroup::Host& host, const Limit& limit,
     return nullptr;
 }
 
+// Written and read back by CgroupTree::set: a file that takes a value and ignores it is a gap.
 Result<std::string> try_setting(const cgroup::CgroupTree& tree, const cgroup::Setting& wanted)
 {
     cgroup::Setting setting = wanted;
+    // cpuset: any other list might name a CPU that is offline or not ours.
     if (setting.value.empty()) setting.value = TRY(tree.read(setting.controller, setting.file));
     if (setting.value.empty()) {
         setting.value = TRY(tree.read(setting.controller, setting.file + ".effective"));
@@ -102,6 +104,7 @@ Finding check_limit(const cgroup::Host& host, const std::string& path, const Lim
     return found(std::string(text_of(hierarchy->version)), hierarchy->mount + ": " + *done);
 }
 
+// After the memory limit is set: v1 refuses memory+swap below memory.
 Finding check_swap(const cgroup::Host& host, const std::string& path)
 {
     const auto* hierarchy = host.with("memory");
@@ -141,6 +144,7 @@ Result<sys::Pidfd> start_member(const cgroup::CgroupTree& tree)
     return handle;
 }
 
+// v1 has a hierarchy for it; on v2 freezing is part of every cgroup.
 std::vector<std::string> freezer_controllers(const cgroup::Host& host)
 {
     if (host.with("freezer") != nullptr) return {"freezer"};
@@ -163,6 +167,7 @@ void check_members(const Reporter& out, const cgroup::Host& host, const std::str
     const auto member = start_member(*tree);
     if (!member) return report_gap("joining: " + member.error().message());
     const Status frozen = tree->freeze(sys::Deadline::after(kFreezeLimit));
+    // Thawed whatever happened: a frozen process cannot be killed on v1.
     const Status thawed = tree->thaw(sys::Deadline::after(kFreezeLimit));
     if (!frozen || !thawed) {
         out.report(name::kCgroupFreezer, missing((frozen ? thawed : frozen).error().message()));
@@ -194,6 +199,7 @@ void check_cgroups(const Reporter& out, const ProbeSettings& settings, const std
     out.report(name::kCgroupHierarchy,
                found(std::string(cgroup::to_string(host->layout)),
                      fmt::format("{} hierarchies mounted", host->hierarchies.size())));
+    // One usable controller proves the parent; which ones are missing, each fact says for itself.
     std::size_t good = 0;
     std::string last_problem = "no controller could be used";
     for (const Limit& limit : kLimits) {

@@ -78,6 +78,7 @@ enum class Namespaces { shared, own };
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     default_signals();
+    // dup3 refuses equal numbers; the pipe may already be where it belongs.
     if (report != kReportDescriptor) dup3(report, kReportDescriptor, O_CLOEXEC);
     // Nothing of the program stays open here: no lock, socket or ledger of its.
     sys::close_range(kReportDescriptor + 1, ~0U);
@@ -85,9 +86,12 @@ enum class Namespaces { shared, own };
     for (int number = 0; number < kReportDescriptor; ++number) dup2(null, number);
     umask(077);
     if (namespaces == Namespaces::own) {
+        // Private first: what a check mounts must not propagate to the host. A /proc of the new
+        // pid namespace, or /proc/PID would name strangers. Failures show in the checks themselves.
         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr);
     }
+    // An exception must not unwind into the copy of the program's stack below.
     try {
         task.body(Reporter(kReportDescriptor));
     } catch (...) {
@@ -110,6 +114,8 @@ Running start(const Task& task)
     // this child.
     Namespaces namespaces = Namespaces::own;
     auto child = sys::clone_process({.flags = CLONE_NEWPID | CLONE_NEWNS, .exit_signal = 0});
+    // Without CAP_SYS_ADMIN the check runs in our namespaces; the parent-death signal then has to
+    // end what it started.
     if (!child) {
         namespaces = Namespaces::shared;
         child = sys::clone_process({.exit_signal = 0});
@@ -132,6 +138,7 @@ More take_output(int descriptor, std::string& text, std::size_t most)
     const ssize_t got = read(descriptor, buffer, sizeof buffer);
     if (got < 0) return errno == EINTR ? More::yes : More::no;
     const auto count = static_cast<std::size_t>(got);
+    // The rest is read and dropped: a full pipe would block the child instead of ending it.
     text.append(buffer, std::min(count, most - std::min(most, text.size())));
     return count == 0 ? More::no : More::yes;
 }
@@ -150,6 +157,7 @@ void reap(Running& running)
     siginfo_t info{};
     const auto id = static_cast<id_t>(running.process.get());
     const int flags = WEXITED | WNOHANG | __WALL;
+    // __WALL: with exit signal 0 it is a "clone child" that plain waits do not see.
     if (waitid(P_PIDFD, id, &info, flags) != 0 || info.si_pid == 0) {
         if (running.end.empty()) running.end = "the check's process could not be reaped";
     } else if (running.end.empty()) {
@@ -179,6 +187,7 @@ void collect(std::vector<Running>& children, milliseconds deadline)
             if (take_output(ready.fd, child->text, kMostReport) == More::no) child->report.reset();
         }
     }
+    // PID 1 of its namespace: the kernel ends everything in there with it.
     for (Running& child : children) {
         if (!child.report || !child.process) continue;
         syscall(SYS_pidfd_send_signal, child.process.get(), SIGKILL, nullptr, 0);

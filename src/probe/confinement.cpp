@@ -69,6 +69,7 @@ Finding check_memfd()
     if (program.empty()) return missing("no test program for this architecture");
     const auto file = sys::sealed_memfd("sandbox-probe", program);
     if (!file) return missing(file.error().message());
+    // Seals first: an executable memfd that could be written is no pin.
     if (pwrite(file->get(), "x", 1, 0) != -1 || errno != EPERM) {
         return missing("a sealed memfd could be written");
     }
@@ -103,6 +104,7 @@ int try_filter()
     const auto program = sys::seccomp::compile(sys::seccomp::Profile::standard, *arch);
     const auto self = sys::ProcDir::self();
     if (!self || sys::seccomp::load(program) != 0) return kApplyFailed;
+    // Size and flags are valid: only the filter can make this fail with ENOSYS.
     clone_args arguments{};
     if (syscall(SYS_clone3, &arguments, sizeof arguments) != -1 || errno != ENOSYS) {
         return kNotInForce;
@@ -130,6 +132,7 @@ int try_landlock(int abi)
     rules.handled_fs = sys::landlock::all_fs(abi);
     rules.handled_net = sys::landlock::all_net(abi);
     rules.scopes = sys::landlock::all_scopes(abi);
+    // A positive control beside the negative one: a ruleset that refused everything would pass too.
     rules.paths.push_back({"/proc", sys::landlock::kReadExecute});
     if (sys::set_no_new_privs() != 0) return kApplyFailed;
     const char* failed_path = nullptr;

@@ -45,6 +45,7 @@ Finding judge_oci(const ProbeSettings& settings, const Facts& facts)
             gaps.push_back(fmt::format("{}: {}", needed, fact.evidence));
         }
     }
+    // A pin says which file the operator wants, not that we know how it behaves.
     const facts::Fact& version = fact_of(facts, name::kOciRuntimeVersion);
     if (version.status == facts::FactStatus::ok && !is_certified("crun", version.value)) {
         gaps.push_back(fmt::format("crun {} is not certified (certified: {})", version.value,

@@ -56,6 +56,8 @@ void put_gate(unsigned char* memory, unsigned vector)
     put64(memory, kIdt + vector * 16ULL + 8, 0);
 }
 
+// Long mode without any firmware: tables and code are in place before the vCPU first runs, so
+// nothing but the instructions under test has to work.
 void write_guest(unsigned char* memory)
 {
     put64(memory, kPml4, kPdpt | 3);           // present, writable
@@ -180,6 +182,7 @@ void start_alarm(std::chrono::milliseconds limit)
     setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
+// /sys says which module serves /dev/kvm; a doctor's reader needs the name to believe the gap.
 std::string module_note()
 {
     return access("/sys/module/kvm_pvm", F_OK) == 0 ? " (kvm_pvm host)" : "";
@@ -203,6 +206,7 @@ std::string describe_exit(const kvm_run& run, const std::string& output)
     return fmt::format("KVM exit reason {} {}", run.exit_reason, stage(output));
 }
 
+// The only success is all three bytes and then HLT; every other exit is told as it came.
 Finding drive(const Guest& guest, std::chrono::milliseconds limit)
 {
     std::string output;

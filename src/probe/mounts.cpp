@@ -47,6 +47,7 @@ Result<std::string> try_overlay()
     TRY_VOID(sys::attach_tree(overlay.get(), AT_FDCWD, below("merged")));
     TRY_VOID(sys::unlink_at(AT_FDCWD, below("merged/file")));
     TRY_VOID(sys::write_file_at(AT_FDCWD, below("merged/new"), "upper", 0600));
+    // Lower must be whole: an overlay that wrote through would corrupt a shared image.
     struct stat seen{};
     if (stat(below("lower/file").c_str(), &seen) != 0) return fail_errno("stat", "lower/file");
     if (stat(below("upper/new").c_str(), &seen) != 0) return fail_errno("stat", "upper/new");

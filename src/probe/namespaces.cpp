@@ -146,6 +146,7 @@ Status write_maps(const sys::ProcDir& inside, const ProbeSettings& settings)
         TRY_VOID(sys::write_control_at(inside.fd(), "uid_map", map));
         return sys::write_control_at(inside.fd(), "gid_map", map);
     }
+    // user_namespaces(7): without privilege gid_map is refused until setgroups is given up.
     TRY_VOID(sys::write_control_at(inside.fd(), "setgroups", "deny"));
     TRY_VOID(sys::write_control_at(inside.fd(), "uid_map", fmt::format("0 {} 1\n", geteuid())));
     return sys::write_control_at(inside.fd(), "gid_map", fmt::format("0 {} 1\n", getegid()));
@@ -165,12 +166,15 @@ Finding judge_ids(const ProbeSettings& settings, const Status& written, int stat
     if (settings.id_base + count > 0xFFFFFFFEULL) {
         return missing(fmt::format("{} ends beyond the last id 4294967294", ranges));
     }
+    // useradd hands out 100000 first; a base of 2^29 is out of its way, the operator's may not be.
     const std::string conflict = overlap(settings.id_base, count);
     if (!conflict.empty()) return missing(conflict);
     return found(ranges, fmt::format("0 {} {} written to uid_map and gid_map, uid 0 taken inside",
                                      settings.id_base, kRange));
 }
 
+// All at once, as a launch makes them: some kernels give each kind alone and not together with a
+// user namespace.
 void check_namespaces(const Reporter& out, const ProbeSettings& settings)
 {
     auto go = sys::make_pipe();

@@ -108,9 +108,9 @@ Status recheck_critical(const facts::CapabilitySnapshot& snapshot)
         }
         TRY_VOID(check_writable(*hierarchy, std::string(snapshot.value(name::kCgroupParent))));
     }
-    for (const auto fact : {name::kOciRuntimePath}) {
-        const std::string path(snapshot.value(fact));
-        if (!path.empty() && access(path.c_str(), X_OK) != 0) return fail_errno("access", path);
+    const std::string runtime(snapshot.value(name::kOciRuntimePath));
+    if (!runtime.empty() && access(runtime.c_str(), X_OK) != 0) {
+        return fail_errno("access", runtime);
     }
     return {};
 }

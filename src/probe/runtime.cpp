@@ -91,6 +91,7 @@ Finding try_descriptor(int executable)
                                         .cwd = below("bundle"),
                                         .passed = pipe->write.get()});
     pipe->write.reset();
+    // Ours is closed: end of file comes unless somebody of the container still holds the pipe.
     const auto said = sys::read_all(pipe->read.get(), 16);
     if (end.status != 0 || !said || *said != std::string(1, kTinyByte)) {
         return missing(fmt::format("a container with --preserve-fds 1 ended with {}, wrote {} bytes "
@@ -150,6 +151,7 @@ void check_runtime(const Reporter& out, const ProbeSettings& settings)
                        : missing(version.error().message()));
     const Finding pinned = judge_pin(setting, artifact->digest, version ? *version : "");
     out.report(name::kOciRuntimePinned, pinned);
+    // Version and digest are reported by now: a container that hangs cannot take them away.
     const Status bundle = make_bundle(settings);
     out.report(name::kOciHybridCover, cover_hybrid());
     if (!bundle) return out.report(name::kOciFdPassing, missing(bundle.error().message()));

@@ -66,11 +66,21 @@ std::string explain(std::string_view fact, const facts::Fact& found)
 {
     if (fact == name::kKvm && found.status == FactStatus::gap &&
         found.evidence.find("kvm_pvm") != std::string::npos) {
-        return "this host's /dev/kvm is kvm_pvm: a guest of a machine that has no virtualisation "
-               "of its own. It emulates single instructions, so /dev/kvm opens and simple guests "
-               "halt, but it delivers no interrupt to a stock kernel: QEMU with -accel kvm hangs";
+        return "this host's /dev/kvm is kvm_pvm, KVM without hardware virtualisation. It emulates "
+               "single instructions, so /dev/kvm opens and simple guests halt, but it delivers no "
+               "interrupt to a stock kernel: QEMU with -accel kvm hangs";
     }
     return {};
+}
+
+// A driver that is configured and still unusable needs another mend than one that is not.
+std::string mend_for(std::string_view fact, const facts::Fact& found, const FactHelp& help)
+{
+    const bool configured = found.evidence.find("config.toml") == std::string::npos;
+    if (fact == name::kDriverOci && configured && !found.evidence.empty()) {
+        return "mend the facts that `seen` names";
+    }
+    return std::string(help.mend);
 }
 
 Finding judge(const DoctorInput& input, const std::string& fact, const facts::Fact& found)
@@ -82,7 +92,7 @@ Finding judge(const DoctorInput& input, const std::string& fact, const facts::Fa
     finding.value = found.value;
     finding.evidence = found.evidence;
     finding.why = help.why;
-    if (found.status == FactStatus::gap) finding.mend = help.mend;
+    if (found.status == FactStatus::gap) finding.mend = mend_for(fact, found, help);
     const std::string words = explain(fact, found);
     if (!words.empty()) finding.why += (finding.why.empty() ? "" : "; ") + words;
     return finding;

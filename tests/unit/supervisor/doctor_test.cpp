@@ -101,6 +101,11 @@ TEST(Doctor, FailsWhenTheDefaultDriverCannotBeUsed)
     EXPECT_EQ(exit_status(examine(input_of(host))), 0);
     host[std::string(name::kDriverOci)] = Fact{FactStatus::gap, "", "crun is missing"};
     EXPECT_EQ(exit_status(examine(input_of(host))), 1);
+    EXPECT_EQ(find(examine(input_of(host)).facts, name::kDriverOci).mend,
+              "mend the facts that `seen` names");
+    host[std::string(name::kDriverOci)].evidence = "oci is not among `drivers` in config.toml";
+    EXPECT_NE(find(examine(input_of(host)).facts, name::kDriverOci).mend.find("add oci"),
+              std::string::npos);
 }
 
 TEST(Doctor, ExplainsKvmPvmInWords)
