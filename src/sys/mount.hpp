@@ -29,7 +29,8 @@ struct MountAttributes {
 // Only adds attributes, never takes one away.
 [[nodiscard]] Status set_mount_attributes(int mount_fd, const MountAttributes& attributes,
                                           Depth depth);
-// Attaches a detached tree. The target is not followed if it is a link.
+// Attaches a detached tree. The target is not followed if it is a link. `mount_fd` keeps the mount
+// busy (EBUSY at unmount) until it is closed.
 [[nodiscard]] Status attach_tree(int mount_fd, int dir, const std::string& path);
 
 // fsopen + fsconfig + fsmount. Options are key/value strings, flags have an empty value.

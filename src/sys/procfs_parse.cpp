@@ -220,6 +220,8 @@ Result<ProcStat> parse_stat(std::string_view text)
         !read_one(fields[2], stat.pgrp) || !read_one(fields[3], stat.session) ||
         !read_one(fields[kStartTime], stat.start_time))
         return corrupt("stat: a field is not a number");
+    // A negative one would be a process group to kill(2).
+    if (stat.pid <= 0) return corrupt("stat: the pid is not positive");
     return stat;
 }
 

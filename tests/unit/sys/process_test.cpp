@@ -172,11 +172,12 @@ TEST(Mounts, MapOneIdSoThatOnlyItsOwnerWrites)
 {
     if (!testing::is_root()) GTEST_SKIP() << "mounting needs root";
     const TempDir dir;
-    ASSERT_TRUE(make_dirs(dir / "source").has_value());
+    ASSERT_TRUE(make_dirs(dir / "source", 0755).has_value());
     ASSERT_TRUE(make_dirs(dir / "target").has_value());
     ASSERT_TRUE(write_file_at(AT_FDCWD, dir / "source/own", "x", 0600).has_value());
     ASSERT_TRUE(write_file_at(AT_FDCWD, dir / "source/foreign", "x", 0600).has_value());
     ASSERT_EQ(::chown((dir / "source/own").c_str(), 1000, 1000), 0);
+    // Others must be able to enter it: no capability counts on a folder whose owner is not mapped.
     const int result = in_mount_namespace([&] {
         const auto users = make_user_namespace({{1000, 201'000, 1}}, {{1000, 201'000, 1}});
         auto tree = clone_tree(AT_FDCWD, dir / "source", Depth::single);
@@ -207,13 +208,16 @@ TEST(Mounts, LayATmpfsOverAFolderAsAnOverlay)
                       return false;
                   MountAttributes attributes;
                   attributes.no_suid = true;
-                  const auto overlay = make_overlay({dir / "lower"}, dir / "scratch/up",
-                                                    dir / "scratch/work", attributes);
+                  auto overlay = make_overlay({dir / "lower"}, dir / "scratch/up",
+                                              dir / "scratch/work", attributes);
                   if (!overlay || !attach_tree(overlay->get(), AT_FDCWD, dir / "merged"))
                       return false;
-                  const auto merged = open_dir(dir / "merged");
-                  return replace_file_at(merged->get(), "f", "new", 0644).has_value() &&
-                         *read_file(dir / "merged/f", 9) == "new" &&
+                  auto merged = open_dir(dir / "merged");
+                  if (!replace_file_at(merged->get(), "f", "new", 0644)) return false;
+                  overlay->reset();
+                  const bool busy = !unmount(dir / "merged").has_value();
+                  merged->reset();
+                  return busy && *read_file(dir / "merged/f", 9) == "new" &&
                          unmount(dir / "merged").has_value();
               }),
               0);
