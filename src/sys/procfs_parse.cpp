@@ -234,7 +234,8 @@ Result<ProcStatus> parse_status(std::string_view text)
         if (!reader.line(key, trimmed(line)))
             return corrupt("status: bad or repeated line " + std::string(key.substr(0, 32)));
     }
-    if (reader.seen != kAllSeen) return corrupt("status: a line about ids or privileges is missing");
+    if (reader.seen != kAllSeen)
+        return corrupt("status: a line about ids or privileges is missing");
     return std::move(reader.status);
 }
 

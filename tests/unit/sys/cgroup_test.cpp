@@ -336,7 +336,7 @@ TEST_F(RealCgroups, EnablesAControllerForTheChildrenOnVersionTwo)
     Host second;
     second.layout = Layout::v2;
     second.hierarchies = {*host_.v2()};
-    // Only below a controller that the root has switched on already: the root is not ours to change.
+    // Only a controller that the root has switched on already: the root is not ours to change.
     const std::string before = *read_file(host_.v2()->mount + "/cgroup.subtree_control", 4096);
     const std::vector<std::string> wanted{host_.v2()->controllers.front()};
     if (before.find(wanted[0]) == std::string::npos)

@@ -132,7 +132,9 @@ const Attempt kAttempts[] = {
          bpf_attr attr{};
          return code(::syscall(SYS_bpf, BPF_PROG_GET_NEXT_ID, &attr, sizeof attr));
      }},
-    {"PerfEvents", EPERM, [] { return code(::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0)); }},
+    {"PerfEvents", EPERM, [] {
+         return code(::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0));
+     }},
     {"Keyctl", EPERM, [] { return code(::syscall(SYS_keyctl, 0, -3, 0)); }},
     {"AddKey", EPERM, [] {
          return code(::syscall(SYS_add_key, "user", "sandbox-unit", "x", 1L, -2));
