@@ -61,30 +61,12 @@ bool Secrets::keep(const wire::Provision& provision) noexcept
     held_->event_nonce = provision.event_nonce;
     held_->egress_token = provision.egress_token;
     held_->service_token = provision.service_token;
-    held_->key_count = 0;
-    for (const wire::ProviderKey& key : provision.provider_keys) {
-        Held::Key& slot = held_->keys[held_->key_count++];
-        std::memcpy(slot.binding, key.binding.c_str(), key.binding.size() + 1);
-        slot.size = static_cast<std::uint16_t>(key.value.size());
-        std::memcpy(slot.value, key.value.data(), key.value.size());
-    }
     return true;
 }
 
 bool Secrets::rotate(const wire::Rotate& rotate) noexcept
 {
     if (held_ == nullptr) return false;
-    if (rotate.kind == wire::RotateKind::provider_key) {
-        for (std::uint16_t i = 0; i < held_->key_count; ++i) {
-            Held::Key& slot = held_->keys[i];
-            if (rotate.binding != slot.binding) continue;
-            std::memset(slot.value, 0, sizeof slot.value);
-            slot.size = static_cast<std::uint16_t>(rotate.value.size());
-            std::memcpy(slot.value, rotate.value.data(), rotate.value.size());
-            return true;
-        }
-        return false;
-    }
     if (rotate.value.size() != wire::kNonceSize) return false;
     wire::Nonce* nonce = nullptr;
     switch (rotate.kind) {
@@ -140,6 +122,9 @@ void Control::take(const wire::ControlMessage& message)
     } else if (const auto* provision = std::get_if<wire::Provision>(&message)) {
         if (gate.provisioned)
             return refuse({wire::WireError::type_not_allowed, "provisioned already", 0});
+        // Taken and not handed to the service would be a secret lost without a word.
+        if (!provision->provider_keys.empty())
+            return refuse({wire::WireError::refused, "provider keys are not built yet", 0});
         if (!state_.secrets.keep(*provision))
             return refuse({wire::WireError::refused, "memory for the values cannot be locked", 0});
         gate.provisioned = true;

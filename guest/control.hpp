@@ -23,12 +23,6 @@ private:
         wire::Nonce event_nonce;
         wire::Nonce egress_token;
         wire::Nonce service_token;
-        struct Key {
-            char binding[65];
-            std::uint16_t size;
-            unsigned char value[256];
-        } keys[32];
-        std::uint16_t key_count;
     };
     Held* held_ = nullptr;  // pages of their own, for the life of the process
 };

@@ -39,6 +39,8 @@ Session::Session(sys::UniqueFd stream, std::string name, wire::LeafKind kind,
 {
 }
 
+// Back-pressure on the input: while the program does not read, neither do we, and the peer's
+// writes wait in the socket. A SIGNAL behind them waits as well; POWEROFF and the cgroup do not.
 bool Session::reading() const noexcept
 {
     return !peer_ended_ && state_ < State::draining && input_.size() < kHighWater;
@@ -58,6 +60,8 @@ void Session::watch(Poller& poller)
     at_stderr_ = stderr_.valid() && room ? poller.watch(stderr_.get(), POLLIN) : Poller::kNone;
 }
 
+// Output before input: what a program said before its end is sent before its EXIT, and a peer that
+// floods us cannot keep us from draining.
 void Session::handle(const Poller& poller, std::int64_t now)
 {
     if (poller.ready(at_report_) != 0) read_report();
@@ -172,6 +176,8 @@ void Session::open(wire::Open open)
     start();
 }
 
+// Everything that can be refused is refused before the fork: a child never runs to find out that
+// it must not.
 void Session::start()
 {
     auto spec = make_spec(open_, boot_);
@@ -276,6 +282,7 @@ void Session::write_input()
 
 void Session::signal(int number) noexcept
 {
+    // After the reaping the number may be somebody else's.
     if (!has_child()) return;
     // The leader made a session of its own; before that its group is PID 1's and only it is meant.
     if (::kill(-leader_, number) != 0) ::kill(leader_, number);
@@ -296,13 +303,8 @@ void Session::expire(std::int64_t now)
 
 void Session::leader_exited(const sys::ExitStatus& status)
 {
-    // What it said last may still lie in the socket.
-    while (report_.valid()) {
-        const State before = state_;
-        const int fd = report_.get();
-        read_report();
-        if (report_.valid() && report_.get() == fd && state_ == before && !start_errno_) break;
-    }
+    // What it said last may still lie in the socket: at most its report, a failure and the end.
+    for (int packets = 0; packets < 3 && report_.valid(); ++packets) read_report();
     leader_ = 0;
     report_.reset();
     timeout_at_ = kNever;

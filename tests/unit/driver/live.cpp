@@ -97,9 +97,11 @@ std::unique_ptr<Peer> LiveSandbox::session(const std::string& name)
     }
     std::vector<int> joins;
     for (const auto& fd : leaf->joins) joins.push_back(fd.get());
+    const auto kind = (*plan)->resources.version == plan::CgroupVersion::v2
+                          ? wire::LeafKind::v2_dir
+                          : wire::LeafKind::v1_tasks;
     return std::make_unique<Peer>(
-        guest::test::pass_stream(launched->channel.get(), wire::Port::session, name,
-                                 wire::LeafKind::v1_tasks, joins),
+        guest::test::pass_stream(launched->channel.get(), wire::Port::session, name, kind, joins),
         wire::Port::session);
 }
 

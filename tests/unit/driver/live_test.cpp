@@ -261,6 +261,148 @@ TEST(OciLaunch, EndsWithItsChannelAndLeavesNoProcess)
     EXPECT_TRUE(*ended);
 }
 
+TEST(OciLaunch, LetsAWritableRootBeWrittenAndLeavesTheHostAsItWas)
+{
+    plan::PlanContent content = plain_content();
+    content.rootfs.read_only = false;
+    content.rootfs.strategy = plan::RootfsStrategy::overlay_tmpfs;
+    content.rootfs.ownership = plan::Ownership::idmap_all;
+    content.process.uid = 0;
+    content.process.gid = 0;
+    LiveSandbox box(content);
+    ASSERT_EQ(box.start(), "");
+    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    ASSERT_TRUE(seen) << seen.error().message();
+    EXPECT_EQ(failures(*seen), "");
+    const std::string name = "sandbox-test-" + std::to_string(::getpid());
+    const Ran ran = box.shell("s1", "echo x > /" + name + " && echo y > /usr/" + name +
+                                        " && cat /" + name + " /usr/" + name + "; id -u");
+    EXPECT_EQ(failures(box.session_evidence), "");
+    EXPECT_EQ(ran.out, "x\ny\n0\n") << ran.err;
+    EXPECT_NE(::access(("/usr/" + name).c_str(), F_OK), 0);
+}
+
+TEST(OciLaunch, KeepsTheWorkloadsCapabilitiesAndNoOther)
+{
+    plan::PlanContent content = plain_content();
+    content.security.capabilities = {"CAP_NET_BIND_SERVICE"};
+    LiveSandbox box(content);
+    ASSERT_EQ(box.start(), "");
+    const Ran ran = box.shell("s1", "grep Cap /proc/self/status");
+    EXPECT_EQ(failures(box.session_evidence), "");
+    for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"})
+        EXPECT_NE(ran.out.find(std::string(set) + ":\t0000000000000400"), std::string::npos)
+            << ran.out;
+}
+
+TEST(OciLaunch, SharesTheHostsNetworkOnlyWhereThePlanSaysSo)
+{
+    plan::PlanContent content = plain_content();
+    content.network.mode = profile::NetworkMode::host;
+    std::erase(content.security.namespaces, "net");
+    content.security.landlock_abi = 6;
+    LiveSandbox box(content);
+    ASSERT_EQ(box.start(), "");
+    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    ASSERT_TRUE(seen) << seen.error().message();
+    EXPECT_EQ(failures(*seen), "");
+    const Ran ran = box.shell("s1", "readlink /proc/self/ns/net");
+    char host[64] = {};
+    ASSERT_GT(::readlink("/proc/self/ns/net", host, sizeof host - 1), 0);
+    EXPECT_EQ(ran.out, std::string(host) + "\n");
+}
+
+TEST(OciLaunch, PlacesMountsInsideMounts)
+{
+    ScratchDir grant;
+    const std::string outer = make_folder(grant.path() + "/outer");
+    make_folder(outer + "/sub");
+    const std::string inner = make_folder(grant.path() + "/inner");
+    make_file(inner + "/f", "inner");
+    make_file(grant.path() + "/file", "single");
+    using profile::MountType;
+    plan::PlanContent content = plain_content();
+    content.mounts = {
+        {MountType::bind, HostPath(grant.path() + "/file"), GuestPath("/opt/one/file"), true,
+         plan::Ownership::idmap_user, std::nullopt, 0},
+        {MountType::tmpfs, HostPath(), GuestPath("/scratch"), false, plan::Ownership::overflow,
+         Bytes{1U << 20}, 0700},
+        {MountType::bind, HostPath(outer), GuestPath("/work"), true, plan::Ownership::idmap_user,
+         std::nullopt, 0},
+        {MountType::bind, HostPath(inner), GuestPath("/work/sub"), false,
+         plan::Ownership::idmap_user, std::nullopt, 0},
+    };
+    {
+        LiveSandbox box(content);
+        ASSERT_EQ(box.start(), "");
+        const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+        ASSERT_TRUE(seen) << seen.error().message();
+        EXPECT_EQ(failures(*seen), "");
+        const Ran ran = box.shell(
+            "s1", "cat /opt/one/file /work/sub/f; touch /work/x 2>/dev/null || echo ro; "
+                  "touch /work/sub/x && echo rw; stat -c '%u %a' /scratch; "
+                  "head -c 2m /dev/zero > /scratch/big 2>/dev/null || echo full");
+        EXPECT_EQ(ran.out, "singleinnerro\nrw\n1000 700\nfull\n") << ran.err;
+    }
+    // A target that the operator's folder does not have is not made in it.
+    content.mounts[3].target = GuestPath("/work/missing");
+    LiveSandbox box(content);
+    EXPECT_NE(box.start().find("must exist"), std::string::npos);
+    EXPECT_NE(::access((outer + "/missing").c_str(), F_OK), 0);
+}
+
+// On a hybrid host the v2 hierarchy may keep a controller nobody else wanted: enough to walk the
+// whole v2 path (births into cgroups, controllers passed on, leaves joined from inside).
+TEST(OciLaunch, JoinsCgroupsOfTheUnifiedHierarchy)
+{
+    const auto host = sys::cgroup::detect();
+    ASSERT_TRUE(host);
+    const auto* unified = host->v2();
+    if (unified == nullptr || unified->controllers.empty())
+        GTEST_SKIP() << "fact: no v2 hierarchy with a controller is mounted here";
+    const bool hugetlb = std::ranges::find(unified->controllers, "hugetlb") !=
+                         unified->controllers.end();
+    plan::PlanContent content = plain_content();
+    content.resources.version = plan::CgroupVersion::v2;
+    content.resources.controllers = {hugetlb ? "hugetlb" : "pids"};
+    content.resources.control = {};
+    content.resources.workload = {};
+    if (hugetlb)
+        content.resources.workload = {{"hugetlb", "hugetlb.2MB.max", "4194304"}};
+    else
+        content.resources.workload = {{"pids", "pids.max", "64"}};
+    LiveSandbox box(content);
+    ASSERT_EQ(box.start(), "");
+    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    ASSERT_TRUE(seen) << seen.error().message();
+    EXPECT_EQ(failures(*seen), "");
+    const Ran ran = box.shell("s1", "grep ^0: /proc/self/cgroup; exit 6");
+    EXPECT_EQ(ran.trouble, "");
+    EXPECT_EQ(failures(box.session_evidence), "");
+    EXPECT_EQ(ran.out, "0::/workload/s1\n") << "the cgroup namespace is rooted at <id>";
+    EXPECT_EQ(ran.exit, (wire::Exit{wire::ExitOutcome::exited, 6}));
+}
+
+TEST(OciLaunch, PowersOffInsideItsNamespaceOnly)
+{
+    LiveSandbox box(plain_content());
+    ASSERT_EQ(box.start(), "");
+    box.control->send(wire::Poweroff{});
+    EXPECT_TRUE(box.control->control<wire::PoweroffAck>());
+    const auto ended = box.launched->init.wait_ended(sys::Deadline::after(Millis(20'000)));
+    EXPECT_TRUE(ended.value_or(false));
+}
+
+TEST(OciLaunch, StopsAForkBombAtItsLimit)
+{
+    LiveSandbox box(plain_content());
+    ASSERT_EQ(box.start(), "");
+    const Ran ran = box.shell("bomb", "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); "
+                                      "done; echo all");
+    EXPECT_EQ(ran.out.find("all"), std::string::npos) << "200 processes below a limit of 64";
+    EXPECT_EQ(box.shell("after", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
+}
+
 TEST(OciLaunch, SaysWhatTheRuntimeSaidWhenItFails)
 {
     LiveSandbox box(plain_content());

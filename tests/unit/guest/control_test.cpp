@@ -79,6 +79,20 @@ TEST_F(GuestControl, RefusesReadyBeforeProvisionAndASecondProvision)
     EXPECT_TRUE(welcome->provisioned) << "what was provisioned outlives the connection";
 }
 
+TEST_F(GuestControl, RefusesSecretsItCannotDeliver)
+{
+    start(record());
+    Peer control = stream(wire::Port::control, "");
+    control.send(wire::Hello{});
+    ASSERT_TRUE(control.control<wire::Welcome>());
+    wire::Provision provision;
+    provision.provider_keys = {{"binding", "API_KEY", "value"}};
+    control.send(provision);
+    const auto error = control.control<wire::ErrorMessage>();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code, code(wire::WireError::refused));
+}
+
 TEST_F(GuestControl, RotatesOnlyWhatThereIs)
 {
     start_ready();
