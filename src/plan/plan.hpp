@@ -151,7 +151,7 @@ struct PlanContent {
 class ExecutionPlan {
 public:
     // Serializes and digests once.
-    static Result<ExecutionPlan> seal(PlanContent content);
+    [[nodiscard]] static Result<ExecutionPlan> seal(PlanContent content);
 
     const PlanContent& content() const noexcept { return content_; }
     const PlanContent* operator->() const noexcept { return &content_; }
@@ -176,9 +176,9 @@ private:
 inline constexpr int kPlanVersion = 1;
 
 // {"version":1,"digest":"sha256:…","plan":{…}} in canonical form plus a newline.
-Result<std::string> encode_file(const ExecutionPlan& plan);
+[[nodiscard]] Result<std::string> encode_file(const ExecutionPlan& plan);
 // Strict: unknown and missing keys, wrong types and a digest that does not match are refused.
-Result<ExecutionPlan> decode_file(std::string_view bytes);
+[[nodiscard]] Result<ExecutionPlan> decode_file(std::string_view bytes);
 
 // What a person reads in ten seconds.
 std::string render_table(const ExecutionPlan& plan);

@@ -111,15 +111,24 @@ bool is_told(const Control& control)
            control.name == "network.none";
 }
 
+// Bytes and CPUs as the profile spells them; everything else as the kernel does.
+std::string readable(const PlanContent& plan, const Control& control)
+{
+    if (control.name == "limit.cpu" && plan.request.resources.cpus) {
+        return format(*plan.request.resources.cpus);
+    }
+    if (control.name != "limit.memory" && control.name != "limit.swap") return control.planned;
+    const auto bytes = parse_bytes(control.planned);
+    return bytes ? format(*bytes) : control.planned;
+}
+
 void limit_lines(Table& table, const PlanContent& plan)
 {
     for (const Control& control : plan.controls) {
         if (!is_limit(control) || control.name.starts_with("limit.control.")) continue;
+        if (control.name == "limit.cpu_period") continue;  // told by limit.cpu
         const std::size_t dot = control.name.find('.');
-        std::string value = control.planned;
-        if (control.name == "limit.memory" || control.name == "limit.swap") {
-            if (const auto bytes = parse_bytes(value)) value = format(*bytes);
-        }
+        const std::string value = readable(plan, control);
         const std::string name = control.name.starts_with("rlimit.")
                                      ? control.name
                                      : control.name.substr(dot + 1);
