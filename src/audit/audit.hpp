@@ -178,7 +178,7 @@ struct AuditRecord {
 canon::Json to_json(const AuditRecord& record);
 // Strict: unknown and missing keys, wrong types and other versions are refused. Chain fields are
 // accepted and ignored.
-Result<AuditRecord> record_from_json(const canon::Json& json);
+[[nodiscard]] Result<AuditRecord> record_from_json(const canon::Json& json);
 
 Resolved resolved(const plan::ExecutionPlan& plan);
 

@@ -31,27 +31,31 @@ std::unexpected<Error> fail_errno(std::string_view syscall, std::string_view sub
 
 }  // namespace sandbox
 
+#define SANDBOX_JOIN2(a, b) a##b
+#define SANDBOX_JOIN(a, b) SANDBOX_JOIN2(a, b)
+
+#define SANDBOX_TRY(name, expr, error)                          \
+    __extension__({                                             \
+        auto name = (expr);                                     \
+        if (!name) return std::unexpected(std::move(error));    \
+        *std::move(name);                                       \
+    })
+#define SANDBOX_TRY_NAMED(name, expr) SANDBOX_TRY(name, expr, name.error())
+#define SANDBOX_TRY_WITH_NAMED(name, expr, context) \
+    SANDBOX_TRY(name, expr, std::move(name.error()).with(context))
+
 // Unwraps a Result or returns its error from the enclosing function.
 //   auto fd = TRY(open_dir(path));
-#define TRY(expr)                                                         \
-    __extension__({                                                       \
-        auto try_result_ = (expr);                                        \
-        if (!try_result_) return std::unexpected(std::move(try_result_).error()); \
-        *std::move(try_result_);                                          \
-    })
-
-// The same for a Result<void>.
-#define TRY_VOID(expr)                                                    \
-    do {                                                                  \
-        auto try_status_ = (expr);                                        \
-        if (!try_status_) return std::unexpected(std::move(try_status_).error()); \
-    } while (false)
+#define TRY(expr) SANDBOX_TRY_NAMED(SANDBOX_JOIN(try_result_, __COUNTER__), expr)
 
 // As TRY, adding a frame of context to the error.
-#define TRY_WITH(expr, context)                                           \
-    __extension__({                                                       \
-        auto try_result_ = (expr);                                        \
-        if (!try_result_)                                                 \
-            return std::unexpected(std::move(std::move(try_result_).error()).with(context)); \
-        *std::move(try_result_);                                          \
-    })
+#define TRY_WITH(expr, context) \
+    SANDBOX_TRY_WITH_NAMED(SANDBOX_JOIN(try_result_, __COUNTER__), expr, context)
+
+// TRY for a Result<void>.
+#define TRY_VOID(expr) SANDBOX_TRY_VOID(SANDBOX_JOIN(try_status_, __COUNTER__), expr)
+#define SANDBOX_TRY_VOID(name, expr)                                 \
+    do {                                                             \
+        auto name = (expr);                                          \
+        if (!name) return std::unexpected(std::move(name).error());  \
+    } while (false)

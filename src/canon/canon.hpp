@@ -25,11 +25,11 @@ struct Limits {
 
 // Strict: duplicate keys, floats, trailing bytes, bad UTF-8, depth and size over the limits are
 // Code::corrupt with the byte offset.
-Result<Json> parse(std::string_view text, Limits limits = {});
+[[nodiscard]] Result<Json> parse(std::string_view text, Limits limits = {});
 
 // RFC 8785 bytes. Fails on floats, on integers beyond 2^53-1 in magnitude (I-JSON) and on strings
 // that are not UTF-8.
-Result<std::string> serialize(const Json& value);
+[[nodiscard]] Result<std::string> serialize(const Json& value);
 
 // Incremental SHA-256 (libcrypto; FIPS 180-4).
 class Sha256 {

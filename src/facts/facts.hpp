@@ -46,7 +46,7 @@ private:
 // File format: docs/formats/snapshot.md. `version` is kSnapshotVersion.
 inline constexpr int kSnapshotVersion = 1;
 canon::Json to_json(const CapabilitySnapshot& snapshot);
-Result<CapabilitySnapshot> snapshot_from_json(const canon::Json& json);
+[[nodiscard]] Result<CapabilitySnapshot> snapshot_from_json(const canon::Json& json);
 
 // The closed list of fact names. Each has one probe, one schema entry and one mend text.
 namespace name {

@@ -25,6 +25,9 @@ constexpr std::int64_t kBusyLimit = 5'000'000'000;  // ns
 // SQLite's own handler backs off to 100 ms, which starves late comers; these naps stay short.
 constexpr std::int64_t kFirstNap = 100'000;   // ns
 constexpr std::int64_t kLongestNap = 5'000'000;  // ns
+// SQLite takes a shorter file for an empty one and would fill it in silence (file format, 1.3.2:
+// the smallest page has 512 bytes). A file of nothing is one that another process is making.
+constexpr off_t kSmallestFile = 512;
 constexpr const char* kVfsName = "sandbox-ledger";
 
 std::int64_t monotonic_ns()
@@ -89,6 +92,10 @@ Result<WhenMissing> check_file(int dir_fd, OpenMode mode)
                         std::to_string(geteuid()) + ") can write, found mode " +
                         std::to_string(info.st_mode & 07777) + " (decimal), owner " +
                         std::to_string(info.st_uid) + ": find out who made it, then remove or mend it");
+    }
+    if (info.st_size > 0 && info.st_size < kSmallestFile) {
+        return fail(Code::corrupt, "ledger.db: " + std::to_string(info.st_size) +
+                                       " bytes are no database; stop here and restore it from a copy");
     }
     return WhenMissing::fail;
 }

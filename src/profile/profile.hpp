@@ -27,7 +27,7 @@ ParsedProfile apply_overlay(const LocatedProfile& base, std::string_view toml, s
 // Normal form: every key present, defaults filled in. Round trip:
 // from_json(to_json(p)) == p.
 canon::Json to_json(const Profile& profile);
-Result<Profile> from_json(const canon::Json& json);
+[[nodiscard]] Result<Profile> from_json(const canon::Json& json);
 
 // "live", "next-start" or "replace", from the schema; the path is a key path without indices.
 ChangeClass change_class(std::string_view key);

@@ -6,6 +6,7 @@
 
 #include "base/diagnostic.hpp"
 #include "base/result.hpp"
+#include "base/terminal.hpp"
 #include "base/units.hpp"
 #include "base/utf8.hpp"
 
@@ -83,6 +84,22 @@ TEST(Errors, TellTheWayUp)
     const Error error = std::move(status.error()).with("read config").with("start web");
     EXPECT_EQ(error.message(), "start web: read config: open /x: No such file or directory");
     EXPECT_EQ(error.code(), Code::not_found);
+}
+
+TEST(TerminalSanitiser, GivesTheSameTextForEverySplit)
+{
+    const std::string text = "a\x1b[2J\r\nb\rc\t\xe2\x82\xac\xe2\x80\xae\xff\xf0\x9f\x98\x80\xe2\x82";
+    TerminalSanitiser whole;
+    std::string expected = whole.feed(text);
+    expected += whole.finish();
+    EXPECT_EQ(expected, "a\\x1b[2J\nb\\x0dc\t\xe2\x82\xac\\u{202e}\\xff\xf0\x9f\x98\x80\\xe2\\x82");
+    for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+        TerminalSanitiser split;
+        std::string out = split.feed(std::string_view(text).substr(0, cut));
+        out += split.feed(std::string_view(text).substr(cut));
+        out += split.finish();
+        EXPECT_EQ(out, expected) << "split at " << cut;
+    }
 }
 
 }  // namespace sandbox

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <map>
+
+namespace sandbox::ctl {
+
+namespace {
+
+constexpr int kUsage = 2;
+constexpr int kUsageOfRun = 125;  // `run` exits with the workload's status otherwise
+
+// Everything CLI11 writes into while parsing; the chosen verb is moved out afterwards.
+struct Store {
+    std::string root;
+    std::string format;
+    bool json = false;
+    ConfigInit config_init;
+    ConfigCheck config_check;
+    Validate validate;
+    Plan plan;
+    Run run;
+    Ps ps;
+    Inspect inspect;
+    Logs logs;
+    Stop stop;
+    Kill kill;
+    Wait wait;
+    Remove remove;
+    Probe probe;
+    Doctor doctor;
+    PolicyExplain policy_explain;
+    AuditVerify audit_verify;
+    AuditShow audit_show;
+    Reconcile reconcile;
+    Version version;
+    std::optional<Verb> chosen;
+};
+
+class Tree {
+public:
+    Tree() : app_("Declarative sandboxes: plan, run, prove, clean up.", "sandboxctl")
+    {
+        app_.require_subcommand(1);
+        add_common(app_);
+        app_.footer("Exit status: run exits with the workload's status (124 time-out, 125 denied or "
+                    "failed, 126 not executable, 127 not found, 128+n signal); other verbs with 0, "
+                    "1 (failed, denied) or 2 (wrong usage).");
+        add_planning();
+        add_running();
+        add_looking();
+        add_host();
+    }
+
+    CLI::App& app() { return app_; }
+    Store& store() { return store_; }
+
+private:
+    void add_common(CLI::App& app)
+    {
+        app.add_option("--root", store_.root, "Prefix of every path (/etc/sandbox, /run/sandbox, …)");
+    }
+
+    void add_format(CLI::App& app)
+    {
+        app.add_option("-o,--output", store_.format, "table, json or yaml")
+            ->check(CLI::IsMember({"table", "json", "yaml"}));
+        app.add_flag("--json", store_.json, "Same as -o json");
+    }
+
+    template <class T>
+    CLI::App* verb(CLI::App& parent, const std::string& name, const std::string& help, T& value)
+    {
+        CLI::App* sub = parent.add_subcommand(name, help);
+        add_common(*sub);
+        sub->callback([this, &value] { store_.chosen = value; });
+        return sub;
+    }
+
+    static void add_request(CLI::App& sub, std::vector<std::string>& argv,
+                            std::vector<std::string>& env, std::string& overlay)
+    {
+        sub.add_option("-e,--env", env, "NAME=VALUE added to the environment (repeatable)")
+            ->allow_extra_args(false);
+        sub.add_option("--overlay", overlay, "Profile fragment that narrows (a file)");
+        sub.add_option("argv", argv, "Command instead of the profile's (after --)");
+    }
+
+    void add_planning()
+    {
+        CLI::App* config = app_.add_subcommand("config", "Operator configuration");
+        config->require_subcommand(1);
+        verb(*config, "init", "Find the artifacts and pin them in config.toml", store_.config_init)
+            ->add_flag("-f,--force", store_.config_init.force, "Replace an existing file");
+        add_format(*verb(*config, "check", "Compare the pins with what is on disk",
+                         store_.config_check));
+
+        CLI::App* check = verb(app_, "validate", "Check profiles without resolving them",
+                               store_.validate);
+        check->add_option("profile", store_.validate.profiles, "Name, path or - for stdin")
+            ->required();
+        check->add_option("--overlay", store_.validate.overlay, "Fragment to check on top");
+        add_format(*check);
+
+        CLI::App* plan = verb(app_, "plan", "Show what would be enforced, or why not", store_.plan);
+        plan->add_option("profile", store_.plan.profile, "Name, path or - for stdin")->required();
+        add_request(*plan, store_.plan.argv, store_.plan.env, store_.plan.overlay);
+        plan->add_option("--snapshot", store_.plan.snapshot, "Plan for the host of this saved probe");
+        plan->add_option("--diff", store_.plan.diff, "Compare with what this sandbox runs");
+        plan->add_flag("--artifact", store_.plan.artifact, "Show what the driver would launch");
+        add_format(*plan);
+    }
+
+    void add_running()
+    {
+        CLI::App* run = verb(app_, "run", "Launch a sandbox", store_.run);
+        run->add_option("profile", store_.run.profile, "Name, path or - for stdin");
+        add_request(*run, store_.run.argv, store_.run.env, store_.run.overlay);
+        run->add_option("--plan", store_.run.plan, "Run the plan of this file, if it still holds");
+        run->add_option("--name", store_.run.name, "Name of the sandbox");
+        run->add_flag("-d,--detach", store_.run.detach, "Return once the workload runs");
+        run->add_flag("--rm", store_.run.remove, "Remove the sandbox when it ends; logs stay");
+        run->add_flag("-i,--interactive", store_.run.interactive, "Pass standard input on");
+
+        CLI::App* stop = verb(app_, "stop", "TERM, then KILL after the stop timeout", store_.stop);
+        stop->add_option("name", store_.stop.names, "Name or id")->required();
+        stop->add_option("-t,--time", store_.stop.time, "Timeout, such as 5s");
+
+        CLI::App* kill = verb(app_, "kill", "Send a signal to the main process", store_.kill);
+        kill->add_option("name", store_.kill.names, "Name or id")->required();
+        kill->add_option("-s,--signal", store_.kill.signal, "Name or number")->capture_default_str();
+
+        verb(app_, "wait", "Wait for the end and print the exit status", store_.wait)
+            ->add_option("name", store_.wait.names, "Name or id")
+            ->required();
+
+        CLI::App* remove = verb(app_, "rm", "Remove sandboxes; logs stay readable", store_.remove);
+        remove->add_option("name", store_.remove.names, "Name or id")->required();
+        remove->add_flag("-f,--force", store_.remove.force, "Whatever state it is in");
+    }
+
+    void add_looking()
+    {
+        CLI::App* ps = verb(app_, "ps", "List sandboxes", store_.ps);
+        ps->add_flag("-a,--all", store_.ps.all, "Removed ones too");
+        ps->add_flag("-q,--quiet", store_.ps.quiet, "Only ids");
+        add_format(*ps);
+
+        CLI::App* inspect = verb(app_, "inspect", "Everything known of a sandbox", store_.inspect);
+        inspect->add_option("name", store_.inspect.names, "Name or id")->required();
+        add_format(*inspect);
+
+        CLI::App* logs = verb(app_, "logs", "Print the output of a sandbox", store_.logs);
+        logs->add_option("name", store_.logs.name, "Name or id")->required();
+        logs->add_flag("-f,--follow", store_.logs.follow, "Wait for more until it ends");
+        logs->add_option("--stream", store_.logs.stream, "both, stdout or stderr")
+            ->check(CLI::IsMember({"both", "stdout", "stderr"}))
+            ->capture_default_str();
+        logs->add_flag("--json", store_.logs.raw_json, "The stored records, one a line");
+    }
+
+    void add_host()
+    {
+        add_format(*verb(app_, "probe", "What this host really can do, with evidence", store_.probe));
+        CLI::App* doctor = verb(app_, "doctor", "Judge this host, and say how to mend each gap",
+                                store_.doctor);
+        doctor->add_option("profile", store_.doctor.profile, "For this profile");
+        add_format(*doctor);
+
+        CLI::App* policy = app_.add_subcommand("policy", "Organisation bundles");
+        policy->require_subcommand(1);
+        add_format(*verb(*policy, "explain", "Which file and line decides each key",
+                         store_.policy_explain));
+
+        CLI::App* audit = app_.add_subcommand("audit", "The audit log");
+        audit->require_subcommand(1);
+        verb(*audit, "verify", "Check the hash chain", store_.audit_verify);
+        verb(*audit, "show", "Events of one sandbox", store_.audit_show)
+            ->add_option("name", store_.audit_show.name, "Name or id")
+            ->required();
+
+        add_format(*verb(app_, "reconcile", "Remove what dead sandboxes left", store_.reconcile));
+        add_format(*verb(app_, "version", "Version and capabilities", store_.version));
+    }
+
+    CLI::App app_;
+    Store store_;
+};
+
+std::optional<Format> format_of(const Store& store)
+{
+    static const std::map<std::string, Format> kFormats{
+        {"table", Format::table}, {"json", Format::json}, {"yaml", Format::yaml}};
+    if (store.json) return Format::json;
+    const auto it = kFormats.find(store.format);
+    if (it == kFormats.end()) return std::nullopt;
+    return it->second;
+}
+
+bool is_run(int argc, const char* const* argv)
+{
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        if (word == "--root") ++i;
+        else if (!word.starts_with('-')) return word == "run";
+    }
+    return false;
+}
+
+}  // namespace
+
+std::variant<Command, Answer> parse_command_line(int argc, const char* const* argv)
+{
+    Tree tree;
+    try {
+        tree.app().parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        CLI::App* app = &tree.app();
+        while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+        return Answer{app->help(), 0};
+    } catch (const CLI::ParseError& error) {
+        const std::string hint = "\nRun 'sandboxctl --help' or 'sandboxctl VERB --help'.\n";
+        return Answer{std::string(error.what()) + hint, is_run(argc, argv) ? kUsageOfRun : kUsage};
+    }
+    Store& store = tree.store();
+    if (!store.chosen) return Answer{tree.app().help(), kUsage};
+    if (const Run* run = std::get_if<Run>(&*store.chosen)) {
+        if (run->profile.empty() == run->plan.empty()) {
+            return Answer{"run takes a profile, or --plan FILE\n", kUsageOfRun};
+        }
+        if (!run->plan.empty() && (!run->argv.empty() || !run->env.empty() || !run->overlay.empty())) {
+            return Answer{"--plan fixes the command, environment and overlay\n", kUsageOfRun};
+        }
+    }
+    return Command{store.root, format_of(store), std::move(*store.chosen)};
+}
+
+}  // namespace sandbox::ctl

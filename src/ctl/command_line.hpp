@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+// What a person typed, typed. One struct a verb.
+namespace sandbox::ctl {
+
+enum class Format { table, json, yaml };
+
+struct ConfigInit {
+    bool force = false;
+};
+struct ConfigCheck {};
+struct Validate {
+    std::vector<std::string> profiles;
+    std::string overlay;
+};
+struct Plan {
+    std::string profile;
+    std::vector<std::string> argv;
+    std::vector<std::string> env;
+    std::string overlay;
+    std::string snapshot;  // a saved `probe --json`
+    std::string diff;      // name of a sandbox
+    bool artifact = false;
+};
+struct Run {
+    std::string profile;  // or empty with --plan
+    std::string plan;     // a plan file
+    std::vector<std::string> argv;
+    std::vector<std::string> env;
+    std::string overlay;
+    std::string name;
+    bool detach = false;
+    bool remove = false;
+    bool interactive = false;
+};
+struct Ps {
+    bool all = false;
+    bool quiet = false;
+};
+struct Inspect {
+    std::vector<std::string> names;
+};
+struct Logs {
+    std::string name;
+    bool follow = false;
+    std::string stream = "both";  // both | stdout | stderr
+    bool raw_json = false;
+};
+struct Stop {
+    std::vector<std::string> names;
+    std::string time;  // duration; empty: the plan's
+};
+struct Kill {
+    std::vector<std::string> names;
+    std::string signal = "KILL";
+};
+struct Wait {
+    std::vector<std::string> names;
+};
+struct Remove {
+    std::vector<std::string> names;
+    bool force = false;
+};
+struct Probe {};
+struct Doctor {
+    std::string profile;
+};
+struct PolicyExplain {};
+struct AuditVerify {};
+struct AuditShow {
+    std::string name;
+};
+struct Reconcile {};
+struct Version {};
+
+using Verb = std::variant<ConfigInit, ConfigCheck, Validate, Plan, Run, Ps, Inspect, Logs, Stop, Kill,
+                          Wait, Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow,
+                          Reconcile, Version>;
+
+struct Command {
+    std::string root;
+    std::optional<Format> format;  // what -o or --json asked for
+    Verb verb;
+};
+
+// Either a command, or text to print and the status to exit with (help: 0; wrong usage: 2, and 125
+// for the verbs that otherwise exit with the workload's status).
+struct Answer {
+    std::string text;
+    int status = 0;
+};
+std::variant<Command, Answer> parse_command_line(int argc, const char* const* argv);
+
+}  // namespace sandbox::ctl

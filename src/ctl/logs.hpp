@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/result.hpp"
+#include "ctl/command_line.hpp"
+#include "supervisor/embedded.hpp"
+
+namespace sandbox::ctl {
+
+// Prints the stored records, oldest file first: stdout's bytes to stdout, stderr's to stderr,
+// escaped where a terminal reads them. With follow, waits for more until the sandbox has ended and
+// its log worker has written the last line.
+[[nodiscard]] Status show_logs(supervisor::EmbeddedService& service,
+                               const supervisor::Listed& listed, const Logs& options);
+
+}  // namespace sandbox::ctl

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/output.hpp"
+#include "ctl/verbs.hpp"
+
+int main(int argc, char** argv)
+{
+    using namespace sandbox::ctl;
+    auto parsed = parse_command_line(argc, argv);
+    if (const Answer* answer = std::get_if<Answer>(&parsed)) {
+        if (answer->status == 0) print(answer->text);
+        else say(answer->text);
+        return answer->status;
+    }
+    const Command& command = std::get<Command>(parsed);
+    const Context context{command.root, command.format};
+    return std::visit([&](const auto& verb) { return execute(context, verb); }, command.verb);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/output.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "sys/file.hpp"
+
+#include <yaml-cpp/yaml.h>
+
+namespace sandbox::ctl {
+
+namespace {
+
+void emit(YAML::Emitter& out, const canon::Json& value)
+{
+    if (value.is_object()) {
+        out << YAML::BeginMap;
+        for (const auto& [key, member] : value.items()) {
+            out << YAML::Key << key << YAML::Value;
+            emit(out, member);
+        }
+        out << YAML::EndMap;
+    } else if (value.is_array()) {
+        out << YAML::BeginSeq;
+        for (const canon::Json& item : value) emit(out, item);
+        out << YAML::EndSeq;
+    } else if (value.is_string()) {
+        // Always quoted: "no", "1.5" and "~" stay strings whatever reads them.
+        out << YAML::DoubleQuoted << value.get<std::string>();
+    } else if (value.is_boolean()) {
+        out << (value.get<bool>() ? "true" : "false");
+    } else if (value.is_null()) {
+        out << YAML::Null;
+    } else {
+        out << value.dump();
+    }
+}
+
+void write_to(int fd, std::string_view text)
+{
+    static_cast<void>(sys::write_all(fd, text));
+}
+
+}  // namespace
+
+void say(std::string_view line)
+{
+    write_to(STDERR_FILENO, std::string(line) + "\n");
+}
+
+void complain(const Error& error)
+{
+    say("sandboxctl: " + escaped(error.message()));
+}
+
+void complain(const std::vector<Diagnostic>& diagnostics)
+{
+    std::string text;
+    for (const Diagnostic& diagnostic : diagnostics) text += format(diagnostic) + "\n";
+    write_to(STDERR_FILENO, text);
+}
+
+void print(std::string_view text)
+{
+    write_to(STDOUT_FILENO, text);
+}
+
+void print(const canon::Json& value, Format format)
+{
+    if (format == Format::yaml) {
+        YAML::Emitter out;
+        emit(out, value);
+        print(std::string(out.c_str()) + "\n");
+        return;
+    }
+    // Bad UTF-8 cannot occur in our own values; were it there, it must not throw.
+    print(value.dump(2, ' ', false, canon::Json::error_handler_t::replace) + "\n");
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows)
+{
+    std::vector<std::size_t> widths;
+    for (const auto& row : rows) {
+        widths.resize(std::max(widths.size(), row.size()));
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            widths[i] = std::max(widths[i], escaped(row[i]).size());
+        }
+    }
+    std::string text;
+    for (const auto& row : rows) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            std::string cell = escaped(row[i]);
+            if (i + 1 < row.size()) cell.resize(widths[i] + 2, ' ');
+            line += cell;
+        }
+        text += line + "\n";
+    }
+    return text;
+}
+
+bool stdout_is_terminal()
+{
+    return isatty(STDOUT_FILENO) == 1;
+}
+
+bool stderr_is_terminal()
+{
+    return isatty(STDERR_FILENO) == 1;
+}
+
+}  // namespace sandbox::ctl

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/diagnostic.hpp"
+#include "base/error.hpp"
+#include "canon/canon.hpp"
+#include "ctl/command_line.hpp"
+
+// Data goes to stdout, talk to stderr. Untrusted text is escaped where a terminal would read it.
+namespace sandbox::ctl {
+
+void say(std::string_view line);          // stderr, newline added
+void complain(const Error& error);        // "sandboxctl: …" on stderr
+void complain(const std::vector<Diagnostic>& diagnostics);
+
+// Writes everything or gives up silently when the reader has gone (EPIPE).
+void print(std::string_view text);
+// Indented JSON, or YAML of the same value. Requires: format is not table.
+void print(const canon::Json& value, Format format);
+
+// Columns padded to their widest cell; cells are escaped.
+std::string table(const std::vector<std::vector<std::string>>& rows);
+
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+
+}  // namespace sandbox::ctl

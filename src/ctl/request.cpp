@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/request.hpp"
+
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+
+#include "ctl/output.hpp"
+#include "supervisor/host.hpp"
+
+namespace sandbox::ctl {
+
+Result<supervisor::Adjustments> adjustments(const supervisor::Paths& paths,
+                                            const std::vector<std::string>& argv,
+                                            const std::vector<std::string>& env,
+                                            const std::string& overlay)
+{
+    supervisor::Adjustments result;
+    result.argv = argv;
+    for (const std::string& pair : env) {
+        const std::size_t equals = pair.find('=');
+        if (equals == std::string::npos || equals == 0) {
+            return fail(Code::invalid_argument, "-e wants NAME=VALUE, found '" + pair + "'");
+        }
+        result.env[pair.substr(0, equals)] = pair.substr(equals + 1);
+    }
+    if (!overlay.empty()) {
+        const std::string path = overlay.find('/') == std::string::npos ? "./" + overlay : overlay;
+        result.overlay = TRY_WITH(supervisor::read_profile(paths, path), "overlay");
+    }
+    return result;
+}
+
+Result<int> parse_signal(const std::string& text)
+{
+    int number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc{} && end == text.data() + text.size()) {
+        if (number >= 1 && number <= SIGRTMAX) return number;
+        return fail(Code::invalid_argument, "no signal has the number " + text);
+    }
+    std::string name = text;
+    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (name.starts_with("SIG")) name.erase(0, 3);
+    for (int signal = 1; signal < NSIG; ++signal) {
+        const char* known = sigabbrev_np(signal);
+        if (known != nullptr && name == known) return signal;
+    }
+    return fail(Code::invalid_argument, "no signal is called '" + text + "'");
+}
+
+int say_refused(const supervisor::PlanOutcome& outcome, bool as_json, int refused)
+{
+    if (const auto* errors = std::get_if<supervisor::ProfileErrors>(&outcome)) {
+        complain(errors->diagnostics);
+    } else if (const auto* denials = std::get_if<std::vector<resolve::Denial>>(&outcome)) {
+        if (as_json) print(resolve::to_json(*denials), Format::json);
+        else say(resolve::render(*denials));
+    }
+    return refused;
+}
+
+}  // namespace sandbox::ctl

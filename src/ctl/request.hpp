@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "supervisor/service.hpp"
+#include "supervisor/paths.hpp"
+
+namespace sandbox::ctl {
+
+// Words of the command line as a service takes them.
+[[nodiscard]] Result<supervisor::Adjustments> adjustments(const supervisor::Paths& paths,
+                                                          const std::vector<std::string>& argv,
+                                                          const std::vector<std::string>& env,
+                                                          const std::string& overlay);
+
+// "KILL", "SIGKILL" or a number, signal(7).
+[[nodiscard]] Result<int> parse_signal(const std::string& text);
+
+// Says why there is no plan. Returns the exit status `refused`.
+int say_refused(const supervisor::PlanOutcome& outcome, bool as_json, int refused);
+
+}  // namespace sandbox::ctl

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ctl/command_line.hpp"
+
+// One function a verb; each returns the exit status and has said everything there is to say.
+namespace sandbox::ctl {
+
+struct Context {
+    std::string root;
+    std::optional<Format> format;
+};
+
+int execute(const Context& context, const ConfigInit& verb);
+int execute(const Context& context, const ConfigCheck& verb);
+int execute(const Context& context, const Validate& verb);
+int execute(const Context& context, const Plan& verb);
+int execute(const Context& context, const Run& verb);
+int execute(const Context& context, const Ps& verb);
+int execute(const Context& context, const Inspect& verb);
+int execute(const Context& context, const Logs& verb);
+int execute(const Context& context, const Stop& verb);
+int execute(const Context& context, const Kill& verb);
+int execute(const Context& context, const Wait& verb);
+int execute(const Context& context, const Remove& verb);
+int execute(const Context& context, const Probe& verb);
+int execute(const Context& context, const Doctor& verb);
+int execute(const Context& context, const PolicyExplain& verb);
+int execute(const Context& context, const AuditVerify& verb);
+int execute(const Context& context, const AuditShow& verb);
+int execute(const Context& context, const Reconcile& verb);
+int execute(const Context& context, const Version& verb);
+
+}  // namespace sandbox::ctl

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/logs.hpp"
+#include "ctl/output.hpp"
+#include "ctl/verbs.hpp"
+#include "supervisor/embedded.hpp"
+#include "supervisor/inspect.hpp"
+
+namespace sandbox::ctl {
+
+namespace {
+
+constexpr int kFailed = 1;
+
+std::string exit_text(const std::optional<ledger::Exit>& exit)
+{
+    if (!exit) return "-";
+    std::string text = std::to_string(exit->code);
+    if (exit->reason != ledger::ExitReason::exited) {
+        text += " (" + std::string(ledger::to_string(exit->reason)) + ")";
+    }
+    return text;
+}
+
+std::string inspect_text(const canon::Json& json)
+{
+    const auto text = [&](const char* key) {
+        const auto it = json.find(key);
+        if (it == json.end() || it->is_null()) return std::string("-");
+        return it->is_string() ? it->get<std::string>() : it->dump();
+    };
+    std::vector<std::vector<std::string>> head;
+    for (const char* key : {"id", "name", "profile", "driver", "isolation_class", "state",
+                            "generation", "created", "exit", "plan_digest"}) {
+        head.push_back({key, text(key)});
+    }
+    std::vector<std::vector<std::string>> rows{{"", "CONTROL", "MECHANISM", "PLANNED", "OBSERVED"}};
+    for (const canon::Json& control : json.at("controls")) {
+        const auto member = [&](const char* key) { return control.value(key, std::string()); };
+        rows.push_back({control.value("held", false) ? "ok" : "NOT HELD", member("name"),
+                        member("mechanism"), member("planned"), member("observed")});
+    }
+    return table(head) + "\n" + table(rows);
+}
+
+}  // namespace
+
+int execute(const Context& context, const Ps& verb)
+{
+    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
+                                                     supervisor::Need::ledger);
+    if (!service) return complain(service.error()), kFailed;
+    const auto listed = (*service)->list(verb.all);
+    if (!listed) return complain(listed.error()), kFailed;
+    const Format format = context.format.value_or(Format::table);
+    if (format != Format::table) {
+        canon::Json list = canon::Json::array();
+        for (const auto& one : *listed) list.push_back(supervisor::summarize(one));
+        print(list, format);
+        return 0;
+    }
+    std::vector<std::vector<std::string>> rows;
+    if (!verb.quiet) rows.push_back({"ID", "NAME", "PROFILE", "DRIVER", "CLASS", "STATE", "EXIT", "CREATED"});
+    for (const auto& one : *listed) {
+        const ledger::Sandbox& s = one.sandbox;
+        if (verb.quiet) {
+            rows.push_back({s.id.str()});
+            continue;
+        }
+        rows.push_back({s.id.str().substr(0, 12), s.name.str(), s.profile, s.driver, s.isolation_class,
+                        supervisor::shown_state(one), exit_text(s.exit), s.created.utc});
+    }
+    print(table(rows));
+    return 0;
+}
+
+int execute(const Context& context, const Inspect& verb)
+{
+    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
+                                                     supervisor::Need::ledger);
+    if (!service) return complain(service.error()), kFailed;
+    const Format format = context.format.value_or(Format::json);
+    int status = 0;
+    for (const std::string& name : verb.names) {
+        const auto json = (*service)->inspect(name);
+        if (!json) {
+            complain(json.error());
+            status = kFailed;
+        } else if (format == Format::table) {
+            print(inspect_text(*json));
+        } else {
+            print(*json, format);
+        }
+    }
+    return status;
+}
+
+int execute(const Context& context, const Logs& verb)
+{
+    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
+                                                     supervisor::Need::ledger);
+    if (!service) return complain(service.error()), kFailed;
+    const auto listed = (*service)->find(verb.name);
+    if (!listed) return complain(listed.error()), kFailed;
+    const auto status = show_logs(**service, *listed, verb);
+    if (!status) return complain(status.error()), kFailed;
+    return 0;
+}
+
+}  // namespace sandbox::ctl

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/audit_log.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "sys/file.hpp"
+
+namespace sandbox::shim {
+
+namespace {
+
+constexpr std::size_t kLongestLine = 4U << 20;  // canon::Limits
+
+audit::Head to_audit(const ledger::AuditHead& head)
+{
+    if (head.seq == 0) return {};
+    return {head.seq, head.digest};
+}
+
+// The sequence number of the last whole line, and where it ends: a torn tail of an interrupted
+// flush is cut off, since its lines are still queued.
+struct Tail {
+    std::uint64_t seq = 0;
+    off_t end = 0;
+};
+
+Result<Tail> find_tail(int file)
+{
+    struct stat status {};
+    if (fstat(file, &status) != 0) return fail_errno("fstat", kAuditName);
+    const off_t from = std::max<off_t>(0, status.st_size - static_cast<off_t>(kLongestLine) - 1);
+    std::string text(static_cast<std::size_t>(status.st_size - from), '\0');
+    const ssize_t count = pread(file, text.data(), text.size(), from);
+    if (count < 0) return fail_errno("pread", kAuditName);
+    text.resize(static_cast<std::size_t>(count));
+    const std::size_t last = text.rfind('\n');
+    if (last == std::string::npos) return Tail{};
+    const std::size_t before = last == 0 ? std::string::npos : text.rfind('\n', last - 1);
+    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+    const auto line = TRY_WITH(canon::parse(std::string_view(text).substr(begin, last - begin)),
+                               "the last line of audit.jsonl");
+    const auto seq = line.is_object() ? line.find("seq") : line.end();
+    if (!line.is_object() || seq == line.end() || !seq->is_number_unsigned()) {
+        return fail(Code::corrupt, "the last line of audit.jsonl has no sequence number: see "
+                                   "'sandboxctl audit verify'");
+    }
+    return Tail{seq->get<std::uint64_t>(), from + static_cast<off_t>(last) + 1};
+}
+
+}  // namespace
+
+Status queue_audit(ledger::Ledger& ledger, ledger::Transaction& transaction,
+                   const audit::Subject& subject, std::vector<audit::Body> bodies)
+{
+    ledger::AuditHead stored = TRY(ledger.audit_head());
+    audit::Head head = to_audit(stored);
+    for (audit::Body& body : bodies) {
+        const audit::Line line = TRY(audit::next_line(head, {subject, std::move(body)}));
+        const ledger::AuditHead next{line.head.seq, line.head.digest};
+        TRY_VOID(transaction.queue_audit(stored, next, line.text));
+        stored = next;
+        head = line.head;
+    }
+    return {};
+}
+
+Status flush_audit(ledger::Ledger& ledger, const std::string& state_root)
+{
+    auto folder = TRY(sys::open_dir(state_root));
+    auto file = TRY(sys::open_at2(folder.get(), kAuditName, O_RDWR | O_CREAT | O_APPEND, 0600,
+                                  sys::kBeneath));
+    if (flock(file.get(), LOCK_EX) != 0) return fail_errno("flock", kAuditName);
+    const auto queued = TRY(ledger.queued_audit());
+    if (queued.empty()) return {};
+    const Tail tail = TRY(find_tail(file.get()));
+    if (ftruncate(file.get(), tail.end) != 0) return fail_errno("ftruncate", kAuditName);
+    std::string text;
+    for (const auto& line : queued) {
+        if (line.seq > tail.seq) text += line.line + "\n";
+    }
+    TRY_VOID(sys::write_all(file.get(), text));
+    if (fdatasync(file.get()) != 0) return fail_errno("fdatasync", kAuditName);
+    auto transaction = TRY(ledger.begin());
+    TRY_VOID(transaction.drop_queued_audit(queued.back().seq));
+    return transaction.commit();
+}
+
+}  // namespace sandbox::shim

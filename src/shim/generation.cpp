@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/generation.hpp"
+
+#include <fcntl.h>
+
+#include "base/failpoint.hpp"
+#include "driver/oci/compile.hpp"
+#include "driver/oci/evidence.hpp"
+#include "driver/resources.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::shim {
+
+namespace {
+
+namespace oci = driver::oci;
+using ledger::EntryKind;
+
+// docs/protocol.md: a host sandbox boots within 15 s, a control reply comes within 10 s.
+constexpr Millis kBootDeadline{15'000};
+
+// The steps of a launch, in order. Each leaves what it made in the members, so that a later
+// failure finds it.
+class Launch {
+public:
+    Launch(Generation& generation, const oci::SealedPrograms& programs, ClientEnds client,
+           Journal& journal, char* log_marker)
+        : g_(generation), programs_(programs), client_(std::move(client)), journal_(journal),
+          log_marker_(log_marker)
+    {
+    }
+
+    Status run()
+    {
+        TRY_VOID(at("compile", compile()));
+        TRY_VOID(at("state-dir", make_directories()));
+        TRY_VOID(at("cgroup", make_cgroups()));
+        TRY_VOID(at("mask-placeholder", make_placeholders()));
+        if (!plan()->process.idle) TRY_VOID(at("log-worker", start_log()));
+        TRY_VOID(at("crun", start_runtime()));
+        TRY_VOID(at("evidence-sandbox", witness_sandbox()));
+        TRY_VOID(at("handshake", shake_hands()));
+        if (!plan()->process.idle) TRY_VOID(at("session", open_session_before_gate()));
+        return at("evidence-verdict", judge());
+    }
+
+    const std::string& step() const { return step_; }
+
+private:
+    const plan::ExecutionPlan& plan() const { return *g_.plan; }
+    const driver::Binding& binding() const { return g_.request.binding; }
+
+    // The failpoint before a step is "after intent" (all intents were committed together); the one
+    // behind it is "after effect".
+    Status at(const char* step, Status outcome)
+    {
+        if (!outcome) return outcome;
+        step_ = step;
+        failpoint((std::string("effect.") + step).c_str());
+        return outcome;
+    }
+
+    Status compile()
+    {
+        step_ = "compile";
+        artifact_ = TRY(oci::compile(plan(), binding()));
+        g_.artifact_digest = artifact_->config_digest;
+        return {};
+    }
+
+    Status make_directories()
+    {
+        step_ = "state-dir";
+        TRY_VOID(sys::make_dirs(binding().state_dir.str()));
+        auto state = TRY(sys::open_dir(binding().state_dir.str()));
+        TRY_VOID(sys::make_dirs(binding().state_dir.str() + "/logs"));
+        TRY_VOID(note_folder(EntryKind::state_dir, binding().state_dir.str()));
+        TRY_VOID(note_folder(EntryKind::log_files, binding().state_dir.str() + "/logs"));
+        // Not synced: a host that goes down takes the sandbox with it, and the ledger has the digest.
+        TRY_VOID(write_plain(state.get(), "plan.json", g_.request.plan_file));
+        TRY_VOID(sys::make_dirs(binding().run_dir.str()));
+        return note_folder(EntryKind::run_dir, binding().run_dir.str());
+    }
+
+    static Status write_plain(int dir, const char* name, const std::string& text)
+    {
+        auto file = TRY(sys::open_at2(dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600, sys::kBeneath));
+        return sys::write_all(file.get(), text);
+    }
+
+    Status note_folder(EntryKind kind, const std::string& path)
+    {
+        auto folder = TRY(sys::open_dir(path));
+        journal_.observed(kind, ledger::encode(TRY(sys::identity_of_fd(folder.get()))));
+        return {};
+    }
+
+    Status make_cgroups()
+    {
+        step_ = "cgroup";
+        TRY_VOID(oci::create_cgroups(plan(), binding()));
+        if (!plan()->process.idle) {
+            leaf_ = TRY(oci::create_session_leaf(plan(), binding(), kServiceSession));
+        }
+        return {};
+    }
+
+    Status make_placeholders()
+    {
+        step_ = "mask-placeholder";
+        if (plan()->masks.empty()) return {};
+        for (const oci::Placeholder& placeholder : TRY(oci::list_placeholders(*artifact_))) {
+            const auto identity = TRY(oci::create_placeholder(placeholder));
+            journal_.observed_name(EntryKind::placeholder, placeholder.path.str(),
+                                   ledger::encode(ledger::FileIdentity{identity.device,
+                                                                       identity.inode}));
+        }
+        return {};
+    }
+
+    Status start_log()
+    {
+        step_ = "log-worker";
+        sys::Pipe out = TRY(sys::make_pipe());
+        sys::Pipe err = TRY(sys::make_pipe());
+        g_.log = TRY(start_log_worker(
+            binding().state_dir.str() + "/logs", g_.request.log,
+            {std::move(out.read), std::move(client_.out), g_.request.out},
+            {std::move(err.read), std::move(client_.err), g_.request.err}, log_marker_));
+        out_ = std::move(out.write);
+        err_ = std::move(err.write);
+        if (client_.in.valid()) in_ = std::move(client_.in);
+        else in_ = TRY(sys::open_file("/dev/null", O_RDONLY));
+        journal_.observed(EntryKind::log_worker,
+                          ledger::encode(TRY(sys::identity_of(g_.log->process.pid()))));
+        return {};
+    }
+
+    Status start_runtime()
+    {
+        step_ = "crun";
+        g_.launched = TRY(oci::launch(plan(), binding(), *artifact_, programs_));
+        g_.pid1 = TRY(sys::identity_of(g_.launched->init_pid));
+        journal_.observed(EntryKind::pid1_process, ledger::encode(g_.pid1));
+        return {};
+    }
+
+    Status witness_sandbox()
+    {
+        step_ = "evidence-sandbox";
+        g_.evidence = TRY(oci::observe_sandbox(plan(), binding(), *g_.launched));
+        return {};
+    }
+
+    Status shake_hands()
+    {
+        step_ = "handshake";
+        const auto deadline = sys::Deadline::after(kBootDeadline);
+        g_.control = std::make_unique<ControlStream>(
+            TRY(open_port(g_.launched->channel.get(), wire::Port::control)));
+        TRY(handshake(*g_.control, binding(), plan(), deadline));
+        return {};
+    }
+
+    Status open_session_before_gate()
+    {
+        step_ = "session";
+        const auto deadline = sys::Deadline::after(kBootDeadline);
+        g_.service = std::make_unique<SessionStream>(TRY(shim::open_session(
+            g_.launched->channel.get(), plan()->resources.version, leaf_)));
+        leaf_.joins.clear();
+        const wire::Confined report =
+            TRY(open_service(*g_.service, plan()->process,
+                             {in_.get(), out_.get(), err_.get()}, deadline));
+        // The workload holds its own copies now; ours would keep the pipes open for ever.
+        in_.reset();
+        out_.reset();
+        err_.reset();
+        g_.workload_pid = TRY(oci::find_session_pid(plan(), binding(), kServiceSession,
+                                                    static_cast<int>(report.pid)));
+        auto seen = TRY(oci::observe_session(plan(), binding(), *g_.launched, g_.workload_pid, report));
+        g_.evidence.insert(g_.evidence.end(), std::make_move_iterator(seen.begin()),
+                           std::make_move_iterator(seen.end()));
+        return {};
+    }
+
+    Status judge()
+    {
+        step_ = "evidence-verdict";
+        return oci::verify(plan(), g_.evidence);
+    }
+
+    Generation& g_;
+    const oci::SealedPrograms& programs_;
+    ClientEnds client_;
+    Journal& journal_;
+    char* log_marker_;
+    std::string step_ = "compile";
+    std::optional<oci::OciArtifact> artifact_;
+    oci::SessionLeaf leaf_;
+    sys::UniqueFd in_;
+    sys::UniqueFd out_;
+    sys::UniqueFd err_;
+};
+
+}  // namespace
+
+std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
+    LaunchRequest request, plan::ExecutionPlan plan, const oci::SealedPrograms& programs,
+    ClientEnds client, Journal& journal, char* log_marker)
+{
+    auto generation = std::make_unique<Generation>();
+    generation->request = std::move(request);
+    generation->plan = std::move(plan);
+    Launch launch(*generation, programs, std::move(client), journal, log_marker);
+    if (auto status = launch.run(); !status) {
+        return std::unexpected(LaunchFailure{launch.step(), std::move(status.error()),
+                                             std::move(generation->evidence)});
+    }
+    return generation;
+}
+
+Status open_gate(Generation& generation)
+{
+    if (!generation.service) return {};
+    return generation.service->send(wire::Go{});
+}
+
+}  // namespace sandbox::shim

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <expected>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "driver/driver.hpp"
+#include "driver/oci/launch.hpp"
+#include "plan/plan.hpp"
+#include "shim/guest_link.hpp"
+#include "shim/journal.hpp"
+#include "shim/log_worker.hpp"
+#include "shim/request.hpp"
+
+namespace sandbox::shim {
+
+// Descriptors that came with the request; any may be invalid.
+struct ClientEnds {
+    sys::UniqueFd in;   // read end of the pipe the client feeds
+    sys::UniqueFd out;  // the client's own: only the log worker ever holds them
+    sys::UniqueFd err;
+};
+
+// Everything that exists of one start of one sandbox.
+struct Generation {
+    LaunchRequest request;
+    std::optional<plan::ExecutionPlan> plan;
+    std::optional<driver::oci::Launched> launched;  // set once PID 1 is up
+    std::unique_ptr<ControlStream> control;
+    std::unique_ptr<SessionStream> service;  // none when idle
+    std::optional<LogWorker> log;            // none when idle
+    int workload_pid = 0;                    // on this host; 0 when idle
+    sys::ProcessIdentity pid1;
+    std::vector<driver::Evidence> evidence;
+    std::string artifact_digest;             // of config.json
+    std::map<std::string, std::string> bpf;  // filter -> digest as loaded
+};
+
+struct LaunchFailure {
+    std::string step;
+    Error error;
+    std::vector<driver::Evidence> evidence;  // as far as it was read
+};
+
+// From durable intents to the gate: directories, cgroups, log worker, crun, evidence, handshake,
+// session, evidence again. Nothing of the workload has run when it returns, in either case. On
+// failure what was made is still there: the caller unwinds the ledger.
+[[nodiscard]] std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
+    LaunchRequest request, plan::ExecutionPlan plan, const driver::oci::SealedPrograms& programs,
+    ClientEnds client, Journal& journal, char* log_marker);
+
+// Opens the gate. Requires: every piece of evidence held and was recorded by the caller or will be
+// before the answer to the client. For an idle sandbox there is no gate.
+[[nodiscard]] Status open_gate(Generation& generation);
+
+}  // namespace sandbox::shim

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.hpp"
+#include "channel/frame_stream.hpp"
+#include "driver/driver.hpp"
+#include "driver/oci/launch.hpp"
+#include "plan/plan.hpp"
+#include "sys/deadline.hpp"
+#include "sys/fd.hpp"
+#include "wire/wire.hpp"
+
+// The shim's side of the conversation with sandbox-init: handing streams in, the handshake on the
+// control port, and opening the service session up to its gate.
+namespace sandbox::shim {
+
+using ControlStream = channel::FrameStream<wire::ControlMessage>;
+using SessionStream = channel::FrameStream<wire::SessionMessage>;
+
+inline constexpr std::string_view kServiceSession = "s1";
+
+// Makes a connected stream and hands its other end to sandbox-init over the SEQPACKET channel.
+[[nodiscard]] Result<sys::UniqueFd> open_port(int init_channel, wire::Port port);
+// The same for a session, with the cgroup leaf it is to be born in.
+[[nodiscard]] Result<sys::UniqueFd> open_session(int init_channel, plan::CgroupVersion version,
+                                                 const driver::oci::SessionLeaf& leaf);
+// Hands in a stream that somebody else opened at the door.
+[[nodiscard]] Status pass_session(int init_channel, plan::CgroupVersion version,
+                                  const driver::oci::SessionLeaf& leaf, sys::UniqueFd stream);
+[[nodiscard]] Status pass_port(int init_channel, std::uint32_t port, sys::UniqueFd stream);
+
+// HELLO to READY_ACK, deny first: nothing of the workload can start before READY. The nonces are
+// made here and live in this process only.
+[[nodiscard]] Result<wire::Welcome> handshake(ControlStream& stream, const driver::Binding& binding,
+                                              const plan::ExecutionPlan& plan, sys::Deadline deadline);
+
+// Sends OPEN for the plan's process with its three descriptors and waits for CONFINED: the child
+// has dropped everything and stands before its gate.
+[[nodiscard]] Result<wire::Confined> open_service(SessionStream& stream,
+                                                  const plan::ProcessPlan& process,
+                                                  std::array<int, 3> stdio, sys::Deadline deadline);
+
+// After GO: STARTED, or why the program could not be executed.
+struct StartFailure {
+    int errnum = 0;
+};
+[[nodiscard]] Result<std::variant<wire::Started, StartFailure>> await_start(SessionStream& stream,
+                                                                            sys::Deadline deadline);
+
+}  // namespace sandbox::shim

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "channel/door.hpp"
+#include "shim/control_protocol.hpp"
+#include "shim/generation.hpp"
+#include "shim/journal.hpp"
+#include "shim/loop.hpp"
+
+namespace sandbox::shim {
+
+// Keeps one running generation: its exit, time-out, stop, clients and door. One thread, one loop.
+class Keeper {
+public:
+    // `launcher` is the socket to whoever asked for the launch; may be invalid.
+    Keeper(Generation& generation, Journal& journal, sys::UniqueFd launcher);
+    ~Keeper();
+    Keeper(const Keeper&) = delete;
+    Keeper& operator=(const Keeper&) = delete;
+
+    // Listens on v.sock and shim.sock and tells the launcher that the workload runs.
+    [[nodiscard]] Status open_for_business();
+
+    // Until the workload has ended, its output is drained and the exit is recorded. Clients that
+    // wait have been answered when it returns.
+    [[nodiscard]] Result<ledger::Exit> keep();
+
+private:
+    struct Client;
+    struct Visitor {
+        explicit Visitor(channel::Knock k) : knock(std::move(k)) {}
+        channel::Knock knock;
+        Loop::Token watch = 0;
+        Loop::Token timer = 0;
+    };
+
+    void greet(const std::shared_ptr<Client>& client);
+    void on_client(std::uint64_t number);
+    void drop_client(std::uint64_t number);
+    void serve(Client& client, const Request& request);
+    void answer(Client& client, const Reply& reply);
+    void accept_client();
+    void accept_visitor();
+    void on_visitor(std::uint64_t number);
+    void drop_visitor(std::uint64_t number);
+    [[nodiscard]] Status let_in(channel::Knock& knock);
+
+    void on_service();
+    void on_init_channel();
+    void on_init_gone();
+    void signal_workload(int signal);
+    void begin_stop(Millis timeout, std::string why);
+    void end(ledger::Exit exit, std::string why = {});
+    void kill_everything();
+    void await_log();
+
+    Generation& generation_;
+    Journal& journal_;
+    Loop loop_;
+    sys::UniqueFd listener_;
+    sys::UniqueFd door_;
+    std::map<std::uint64_t, std::shared_ptr<Client>> clients_;
+    std::map<std::uint64_t, std::shared_ptr<Visitor>> visitors_;
+    std::uint64_t next_number_ = 1;
+    std::uint32_t next_session_ = 2;  // s1 is the service
+    std::optional<Loop::Token> service_watch_;
+    std::optional<Loop::Token> init_watch_;
+    std::optional<ledger::Exit> exit_;
+    std::string exit_why_;
+    enum class Ending { none, stopping, timed_out, killed } ending_ = Ending::none;
+};
+
+}  // namespace sandbox::shim

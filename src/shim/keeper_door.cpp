@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <sys/socket.h>
+
+#include "driver/resources.hpp"
+#include "shim/keeper.hpp"
+#include "sys/file.hpp"
+#include "sys/net/unix.hpp"
+
+// The door side of a running sandbox: CONNECT lines, and sessions handed to sandbox-init.
+namespace sandbox::shim {
+
+namespace {
+
+namespace oci = driver::oci;
+constexpr std::size_t kMostVisitors = 64;  // connections that have not finished their CONNECT line
+constexpr Millis kKnockDeadline{10'000};   // docs/protocol.md: reply deadline
+
+}  // namespace
+
+void Keeper::accept_visitor()
+{
+    auto socket = sys::accept_one(door_.get());
+    if (!socket || visitors_.size() >= kMostVisitors) return;
+    const std::uint64_t number = next_number_++;
+    auto visitor = std::make_shared<Visitor>(channel::Knock(std::move(*socket)));
+    const auto watch = loop_.when_readable(visitor->knock.fd(), [this, number] { on_visitor(number); });
+    if (!watch) return;
+    visitor->watch = *watch;
+    const auto timer = loop_.after(kKnockDeadline, [this, number] { drop_visitor(number); });
+    visitor->timer = timer.value_or(0);
+    visitors_.emplace(number, std::move(visitor));
+}
+
+void Keeper::drop_visitor(std::uint64_t number)
+{
+    const auto it = visitors_.find(number);
+    if (it == visitors_.end()) return;
+    loop_.forget(it->second->watch);
+    loop_.forget(it->second->timer);
+    visitors_.erase(it);
+}
+
+void Keeper::on_visitor(std::uint64_t number)
+{
+    const auto it = visitors_.find(number);
+    if (it == visitors_.end()) return;
+    const std::shared_ptr<Visitor> visitor = it->second;
+    const auto state = visitor->knock.read_more();
+    if (state == channel::Knock::State::waiting) return;
+    drop_visitor(number);
+    // Closing without a word is how a hybrid vsock says that nobody listens.
+    if (state == channel::Knock::State::connected) static_cast<void>(let_in(visitor->knock));
+}
+
+Status Keeper::let_in(channel::Knock& knock)
+{
+    if (exit_ || !generation_.launched->channel.valid()) return {};
+    const plan::ExecutionPlan& plan = *generation_.plan;
+    const driver::Binding& binding = generation_.request.binding;
+    const std::string ok =
+        channel::connected_line(channel::kFirstAssignedPort + static_cast<std::uint32_t>(next_number_));
+    const auto greet_visitor = [&](int socket) {
+        return channel::send_bytes(socket, std::as_bytes(std::span(ok)), {});
+    };
+    // The control port is the shim's own: a second connection would replace it.
+    if (knock.port() != static_cast<std::uint32_t>(wire::Port::session)) return {};
+    const std::string session = "s" + std::to_string(next_session_++);
+    TRY(journal_.intend(ledger::EntryKind::cgroup_session,
+                        driver::resource_name(ledger::EntryKind::cgroup_session, binding.id,
+                                              generation_.request.cgroup_parent, session)));
+    const auto leaf = TRY(oci::create_session_leaf(plan, binding, session));
+    sys::UniqueFd stream = knock.take();
+    TRY_VOID(greet_visitor(stream.get()));
+    return pass_session(generation_.launched->channel.get(), plan->resources.version, leaf,
+                        std::move(stream));
+}
+
+}  // namespace sandbox::shim

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/log_writer.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "sys/file.hpp"
+
+namespace sandbox::shim {
+
+namespace {
+
+constexpr mode_t kLogMode = 0600;
+
+std::string file_name(std::uint32_t number)
+{
+    return number == 0 ? kLogName : std::string(kLogName) + "." + std::to_string(number);
+}
+
+Result<sys::UniqueFd> open_log(int dir)
+{
+    // O_APPEND: nothing that was written is ever overwritten, whoever else has the file open.
+    return sys::open_at2(dir, kLogName, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kLogMode,
+                         sys::kBeneath);
+}
+
+std::uint64_t size_of(int dir, const std::string& name)
+{
+    struct stat status {};
+    if (fstatat(dir, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+    return static_cast<std::uint64_t>(status.st_size);
+}
+
+}  // namespace
+
+LogWriter::LogWriter(sys::UniqueFd dir, sys::UniqueFd file, std::uint64_t size, LogLimits limits)
+    : dir_(std::move(dir)), file_(std::move(file)), size_(size), limits_(limits)
+{
+    limits_.files = std::max(limits_.files, 1U);
+}
+
+Result<LogWriter> LogWriter::open(const std::string& dir, LogLimits limits)
+{
+    TRY_VOID(sys::make_dirs(dir));
+    auto folder = TRY(sys::open_dir(dir));
+    auto file = TRY(open_log(folder.get()));
+    const std::uint64_t size = size_of(folder.get(), kLogName);
+    return LogWriter(std::move(folder), std::move(file), size, limits);
+}
+
+Status LogWriter::rotate(const std::string& time)
+{
+    const std::string oldest = file_name(limits_.files - 1);
+    const std::uint64_t lost = size_of(dir_.get(), oldest);
+    if (limits_.files == 1) {
+        if (ftruncate(file_.get(), 0) != 0) return fail_errno("ftruncate", kLogName);
+    } else {
+        for (std::uint32_t number = limits_.files - 1; number > 0; --number) {
+            if (size_of(dir_.get(), file_name(number - 1)) == 0 && number > 1) continue;
+            TRY_VOID(sys::rename_at(dir_.get(), file_name(number - 1), dir_.get(), file_name(number)));
+        }
+        file_ = TRY(open_log(dir_.get()));
+    }
+    size_ = 0;
+    dropped_ += lost;
+    if (dropped_ == 0) return {};
+    TRY_VOID(write_line(encode({.time = time, .stream = Stream::supervisor, .log = "output dropped",
+                                .dropped = dropped_})));
+    dropped_ = 0;
+    return {};
+}
+
+Status LogWriter::write_line(const std::string& line)
+{
+    if (auto status = sys::write_all(file_.get(), line); !status) {
+        // A cut line would merge with the next one: end it.
+        dropped_ += line.size();
+        static_cast<void>(sys::write_all(file_.get(), "\n"));
+        return status;
+    }
+    size_ += line.size();
+    return {};
+}
+
+Status LogWriter::append(const LogRecord& record)
+{
+    const std::string line = encode(record);
+    const std::uint64_t share = limits_.bytes / limits_.files;
+    if (size_ != 0 && size_ + line.size() > share) TRY_VOID(rotate(record.time));
+    return write_line(line);
+}
+
+}  // namespace sandbox::shim

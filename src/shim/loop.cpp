@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/loop.hpp"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <map>
+
+#define BOOST_ASIO_DISABLE_THREADS
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+namespace sandbox::shim {
+
+namespace asio = boost::asio;
+
+namespace {
+
+enum class Ownership { borrowed, owned };
+
+struct Watch {
+    Watch(asio::io_context& context, int fd, Ownership how)
+        : descriptor(context, fd), ownership(how)
+    {
+    }
+    ~Watch()
+    {
+        if (ownership == Ownership::borrowed) descriptor.release();
+    }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    asio::posix::stream_descriptor descriptor;
+    Ownership ownership;
+    Loop::Handler handler;
+};
+
+}  // namespace
+
+struct Loop::State {
+    asio::io_context context{1};
+    std::map<Token, std::shared_ptr<Watch>> watches;
+    Token next = 1;
+
+    void arm(Token token, const std::shared_ptr<Watch>& watch)
+    {
+        watch->descriptor.async_wait(
+            asio::posix::stream_descriptor::wait_read,
+            [this, token, weak = std::weak_ptr<Watch>(watch)](const boost::system::error_code& error) {
+                const auto alive = weak.lock();
+                if (!alive || error || !watches.contains(token)) return;
+                alive->handler();
+                // The handler may have forgotten its own watch.
+                if (watches.contains(token)) arm(token, alive);
+            });
+    }
+};
+
+Loop::Loop() : state_(std::make_unique<State>()) {}
+Loop::~Loop()
+{
+    state_->watches.clear();
+}
+
+Result<Loop::Token> Loop::when_readable(int fd, Handler handler)
+{
+    const Token token = state_->next++;
+    try {
+        auto watch = std::make_shared<Watch>(state_->context, fd, Ownership::borrowed);
+        watch->handler = std::move(handler);
+        state_->watches.emplace(token, watch);
+        state_->arm(token, watch);
+    } catch (const boost::system::system_error& error) {
+        return fail(Code::io, std::string("watch a descriptor: ") + error.what());
+    }
+    return token;
+}
+
+Result<Loop::Token> Loop::after(std::chrono::milliseconds delay, Handler handler)
+{
+    const int fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (fd < 0) return fail_errno("timerfd_create");
+    const auto count = std::max<std::int64_t>(delay.count(), 1);
+    itimerspec spec{};
+    spec.it_value.tv_sec = count / 1000;
+    spec.it_value.tv_nsec = (count % 1000) * 1'000'000;
+    const Token token = state_->next++;
+    try {
+        auto watch = std::make_shared<Watch>(state_->context, fd, Ownership::owned);
+        if (timerfd_settime(fd, 0, &spec, nullptr) < 0) return fail_errno("timerfd_settime");
+        watch->handler = [this, token, handler = std::move(handler)] {
+            forget(token);
+            handler();
+        };
+        state_->watches.emplace(token, watch);
+        state_->arm(token, watch);
+    } catch (const boost::system::system_error& error) {
+        return fail(Code::io, std::string("watch a timer: ") + error.what());
+    }
+    return token;
+}
+
+void Loop::forget(Token token)
+{
+    state_->watches.erase(token);
+}
+
+void Loop::run()
+{
+    const auto work = asio::make_work_guard(state_->context);
+    state_->context.restart();
+    state_->context.run();
+}
+
+void Loop::stop()
+{
+    state_->context.stop();
+}
+
+}  // namespace sandbox::shim

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/result.hpp"
+
+namespace sandbox::shim {
+
+// Readiness events for one thread. Asio underneath; kept out of this header because it is slow to
+// compile. Timers run on CLOCK_BOOTTIME: a suspended host does not stretch a deadline.
+class Loop {
+public:
+    using Handler = std::function<void()>;
+    using Token = std::uint64_t;
+
+    Loop();
+    ~Loop();
+    Loop(const Loop&) = delete;
+    Loop& operator=(const Loop&) = delete;
+
+    // Calls `handler` each time `fd` is readable (or hung up) until `forget`. The descriptor stays
+    // the caller's and must outlive the watch.
+    [[nodiscard]] Result<Token> when_readable(int fd, Handler handler);
+    [[nodiscard]] Result<Token> after(std::chrono::milliseconds delay, Handler handler);
+    void forget(Token token);
+
+    // Returns after stop().
+    void run();
+    void stop();
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace sandbox::shim

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <string>
+
+#include "base/failpoint.hpp"
+#include "driver/resources.hpp"
+#include "shim/generation.hpp"
+#include "shim/keeper.hpp"
+#include "sys/file.hpp"
+#include "sys/net/unix.hpp"
+
+// sandbox-shim shim:ID STATE RUNTIME RUNTIME-DIGEST INIT INIT-DIGEST, with the launcher's socket as
+// descriptor 3. Started before the plan exists: it seals the programs meanwhile and touches nothing
+// until the request says that the intents are durable.
+namespace sandbox::shim {
+
+namespace {
+
+constexpr int kLauncherFd = 3;
+constexpr int kArguments = 7;
+constexpr std::size_t kMostRequestBytes = 16U << 20;
+constexpr std::size_t kMostRequestFds = 4;  // request memfd, stdin, stdout, stderr
+
+struct Start {
+    LaunchRequest request;
+    plan::ExecutionPlan plan;
+    ClientEnds client;
+};
+
+// Nothing; or the request with its descriptors: the packet names which of the three came.
+Result<std::optional<Start>> await_request(int socket)
+{
+    auto packet = TRY(sys::recv_fds(socket, 16, kMostRequestFds));
+    if (packet.bytes.empty() || packet.fds.empty()) return std::optional<Start>();
+    const std::string text = TRY(sys::read_file(sys::fd_path(packet.fds[0].get()), kMostRequestBytes));
+    LaunchRequest request = TRY(decode_request(text));
+    auto plan = TRY(plan::decode_file(request.plan_file));
+    ClientEnds client;
+    std::size_t next = 1;
+    const auto take = [&](bool wanted) {
+        return wanted && next < packet.fds.size() ? std::move(packet.fds[next++]) : sys::UniqueFd();
+    };
+    client.in = take(request.stdin_open);
+    client.out = take(request.out != Output::log_only);
+    client.err = take(request.err != Output::log_only);
+    return std::optional<Start>(Start{std::move(request), std::move(plan), std::move(client)});
+}
+
+void tell(int socket, const Reply& reply)
+{
+    if (auto packet = encode(reply)) static_cast<void>(sys::send_fds(socket, *packet, {}));
+}
+
+std::vector<audit::ControlEvidence> for_audit(const std::vector<driver::Evidence>& evidence)
+{
+    std::vector<audit::ControlEvidence> list;
+    for (const driver::Evidence& e : evidence) {
+        list.push_back({e.name, e.mechanism, e.planned, e.observed, e.held});
+    }
+    return list;
+}
+
+audit::Launched launched_event(const Generation& generation)
+{
+    const plan::ExecutionPlan& plan = *generation.plan;
+    audit::Launched event;
+    event.plan_digest = plan.digest().str();
+    event.driver = profile::to_string(plan->driver);
+    event.isolation_class = plan::to_string(plan->isolation_class);
+    event.shared_kernel_acknowledged = plan->request.isolation == profile::Isolation::sandbox;
+    event.artifact_digest = generation.artifact_digest;
+    event.bpf = generation.bpf;
+    event.artifacts = plan->artifacts;
+    event.controls = for_audit(generation.evidence);
+    return event;
+}
+
+Status save_evidence(const Generation& generation)
+{
+    auto folder = TRY(sys::open_dir(generation.request.binding.state_dir.str()));
+    canon::Json list = canon::Json::array();
+    for (const driver::Evidence& e : generation.evidence) {
+        list.push_back({{"name", e.name}, {"mechanism", e.mechanism}, {"planned", e.planned},
+                        {"observed", e.observed}, {"held", e.held}});
+    }
+    const std::string text = TRY(canon::serialize(list)) + "\n";
+    auto file = TRY(sys::open_at2(folder.get(), "evidence.json", O_WRONLY | O_CREAT | O_TRUNC, 0600,
+                                  sys::kBeneath));
+    return sys::write_all(file.get(), text);
+}
+
+// Undoes what this generation made, newest first, and says so in the ledger.
+Status unwind(Journal& journal, const LaunchRequest& request, ledger::State final_state)
+{
+    auto run_root = TRY(sys::open_dir(request.binding.run_dir.str() + "/.."));
+    auto state_root = TRY(sys::open_dir(request.state_root));
+    driver::ResourceContext context;
+    context.run_root = run_root.get();
+    context.state_root = state_root.get();
+    context.cgroups = TRY(sys::cgroup::detect());
+    context.cgroup_parent = request.cgroup_parent;
+    context.boot_id = TRY(sys::boot_id());
+    const auto entries = TRY(journal.open_entries());
+    failpoint("unwind.before");
+    const driver::Unwound unwound = driver::unwind(entries, context);
+    failpoint("unwind.after");
+    return journal.cleaned(unwound, final_state);
+}
+
+// In a session and working directory of our own: the caller's terminal, job control and mounts have
+// no hold on us.
+Status detach()
+{
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGINT, SIG_IGN);
+    std::signal(SIGHUP, SIG_IGN);
+    umask(0077);
+    if (setsid() < 0 && errno != EPERM) return fail_errno("setsid");
+    if (chdir("/") != 0) return fail_errno("chdir", "/");
+    TRY_VOID(sys::become_subreaper());
+    // What a crash dump of this process would hold: nonces.
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno("prctl", "PR_SET_DUMPABLE");
+    return {};
+}
+
+// The cgroup that shims and log workers live in, beside the sandboxes'.
+Status leave_callers_cgroup(const std::string& parent, const std::vector<std::string>& controllers)
+{
+    const auto host = TRY(sys::cgroup::detect());
+    auto tree = TRY(sys::cgroup::CgroupTree::create(host, parent + "/shims", controllers));
+    const auto handles = TRY(tree.join_handles());
+    const auto numbers = handles.task_numbers();
+    if (const int error = sys::cgroup::join_self(numbers); error != 0) {
+        return fail(Error::from_errno(error, "join", parent + "/shims"));
+    }
+    return {};
+}
+
+// What went wrong on our side, to whoever launched and into the audit; then everything goes.
+int give_up(const LaunchRequest& request, Journal& journal, int launcher, LaunchFailure failure)
+{
+    audit::LaunchFailed event{canon::digest(request.plan_file), failure.step,
+                              failure.error.message(), for_audit(failure.evidence)};
+    const auto recorded = journal.failed(std::move(event));
+    const auto cleaned = unwind(journal, request, ledger::State::failed);
+    std::string why = failure.error.message();
+    if (!recorded) why += "; recording it failed: " + recorded.error().message();
+    if (!cleaned) why += "; cleaning up failed: " + cleaned.error().message();
+    tell(launcher, Failed{failure.step, why});
+    static_cast<void>(journal.settle());
+    return 1;
+}
+
+// Past here the workload runs. Its evidence was judged; it is written down while the first
+// instructions execute.
+Result<ledger::Exit> keep(Generation& running, Journal& journal, sys::UniqueFd launcher)
+{
+    Keeper keeper(running, journal, std::move(launcher));
+    failpoint("gate.before");
+    TRY_VOID(open_gate(running));
+    failpoint("gate.after");
+    TRY_VOID(journal.running(running.pid1, launched_event(running)));
+    TRY_VOID(keeper.open_for_business());
+    TRY_VOID(save_evidence(running));
+    return keeper.keep();
+}
+
+int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedPrograms& programs,
+                    sys::UniqueFd launcher, char* marker)
+{
+    const LaunchRequest request = start.request;
+    // For the bad news: the keeper drops its clients once they have their answer.
+    const auto spare = sys::duplicate(launcher.get());
+    const int to_launcher = spare ? spare->get() : -1;
+    failpoint("effect.none");
+    auto joined = leave_callers_cgroup(request.cgroup_parent, start.plan->resources.controllers);
+    auto generation = joined ? prepare(std::move(start.request), std::move(start.plan), programs,
+                                       std::move(start.client), journal, marker)
+                             : std::unexpected(LaunchFailure{"shim-cgroup", joined.error(), {}});
+    if (!generation) return give_up(request, journal, to_launcher, std::move(generation.error()));
+    auto ended = keep(**generation, journal, std::move(launcher));
+    if (!ended) {
+        LaunchFailure failure{"keep", std::move(ended.error()), std::move((*generation)->evidence)};
+        generation->reset();
+        return give_up(request, journal, to_launcher, std::move(failure));
+    }
+    generation->reset();
+    failpoint("ended.told");
+    const auto cleaned = unwind(journal, request, ledger::State::stopped);
+    static_cast<void>(journal.settle());
+    return cleaned ? 0 : 1;
+}
+
+int run(char** argv)
+{
+    sys::UniqueFd launcher(kLauncherFd);
+    if (auto detached = detach(); !detached) {
+        tell(launcher.get(), Failed{"detach", detached.error().message()});
+        return 1;
+    }
+    const std::map<std::string, std::string> expected{{"oci.runtime", argv[4]},
+                                                      {"sandbox-init", argv[6]}};
+    auto programs = driver::oci::seal(expected, HostPath(argv[3]), HostPath(argv[5]));
+    auto journal = Journal::open(argv[2]);
+    auto start = await_request(launcher.get());
+    if (start && !*start) return 0;  // the launcher gave up: nothing was made
+    if (!start) {
+        tell(launcher.get(), Failed{"request", start.error().message()});
+        return 1;
+    }
+    // The ledger may not have existed when we started.
+    if (!journal) journal = Journal::open(argv[2]);
+    if (!programs || !journal) {
+        const Error& error = !programs ? programs.error() : journal.error();
+        tell(launcher.get(), Failed{!programs ? "artifact" : "ledger", error.message()});
+        return 1;
+    }
+    // The programs were sealed before the plan was known: they must be the plan's.
+    for (const auto& [name, digest] : expected) {
+        const auto planned = (*start)->plan->artifacts.find(name);
+        if (planned == (*start)->plan->artifacts.end() || planned->second != digest) {
+            tell(launcher.get(), Failed{"artifact", name + " on disk is not the plan's"});
+            return 1;
+        }
+    }
+    journal->bind((*start)->request);
+    return launch_and_keep(std::move(**start), *journal, *programs, std::move(launcher), argv[1]);
+}
+
+}  // namespace
+
+}  // namespace sandbox::shim
+
+int main(int argc, char** argv)
+{
+    if (argc != sandbox::shim::kArguments || !std::string_view(argv[1]).starts_with("shim:")) {
+        const std::string_view text =
+            "sandbox-shim is started by sandboxctl or sandboxd, not by hand\n";
+        static_cast<void>(sandbox::sys::write_all(STDERR_FILENO, text));
+        return 2;
+    }
+    return sandbox::shim::run(argv);
+}

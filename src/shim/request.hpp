@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "driver/driver.hpp"
+
+// What a supervisor hands a fresh shim once the intents are durable: a JSON text in a sealed memfd,
+// with up to three descriptors beside it. One release on both sides, so the codec is strict.
+namespace sandbox::shim {
+
+inline constexpr int kRequestVersion = 1;
+
+enum class OnExit { keep, remove };          // `remove` is --rm: logs stay, the rest goes
+enum class Output { log_only, plain, terminal };  // terminal: escaped before it reaches the client
+
+// A ledger entry written before the shim may act, and the number it has there.
+struct JournaledIntent {
+    std::uint64_t seq = 0;
+    std::string kind;  // ledger::to_string(EntryKind)
+    std::string name;
+    bool operator==(const JournaledIntent&) const = default;
+};
+
+struct LogLimits {
+    std::uint64_t bytes = 16ULL << 20;  // of all files together
+    std::uint32_t files = 4;
+    bool operator==(const LogLimits&) const = default;
+};
+
+struct LaunchRequest {
+    driver::Binding binding;
+    std::string plan_file;     // docs/formats/plan.md
+    std::string operation;     // the claim, handed over to the shim
+    std::string state_root;    // STATE: ledger.db, audit.jsonl
+    std::string cgroup_parent; // below the hierarchy roots
+    std::vector<JournaledIntent> intents;
+    OnExit on_exit = OnExit::keep;
+    Output out = Output::log_only;  // where stdout goes besides the log
+    Output err = Output::log_only;
+    bool stdin_open = false;   // a pipe comes along; else the workload reads /dev/null
+    LogLimits log;
+    bool operator==(const LaunchRequest&) const = default;
+};
+
+[[nodiscard]] Result<std::string> encode(const LaunchRequest& request);
+[[nodiscard]] Result<LaunchRequest> decode_request(std::string_view text);
+
+}  // namespace sandbox::shim

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor/embedded.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/failpoint.hpp"
+#include "shim/audit_log.hpp"
+#include "supervisor/context.hpp"
+#include "supervisor/inspect.hpp"
+#include "supervisor/planning.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+constexpr Millis kShimAnswer{10'000};   // docs/protocol.md: reply deadline
+constexpr Millis kShimFarewell{15'000}; // its own unwinding waits 5 s for processes, twice at most
+constexpr std::size_t kMostPlanBytes = 16U << 20;
+
+Error dead_shim(const ledger::Sandbox& sandbox)
+{
+    return {Code::unavailable, sandbox.name.str() + " has no living shim (state " +
+                                   std::string(ledger::to_string(sandbox.state)) +
+                                   "): run 'sandboxctl reconcile'"};
+}
+
+Status expect_accepted(ShimConnection& connection, const shim::Request& request)
+{
+    TRY_VOID(connection.send(request));
+    const auto reply = TRY(connection.receive(sys::Deadline::after(kShimAnswer)));
+    if (reply && std::holds_alternative<shim::Accepted>(*reply)) return {};
+    if (reply) {
+        if (const auto* rejected = std::get_if<shim::Rejected>(&*reply)) {
+            return fail(Code::conflict, rejected->why);
+        }
+    }
+    return fail(Code::unavailable, "the shim ended before it answered");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EmbeddedService>> EmbeddedService::open(const Paths& paths, Need need)
+{
+    Host host;
+    if (need == Need::ledger) {
+        host.paths = paths;
+        LoadedConfig loaded = load_config(paths.config);
+        if (loaded.config) host.config = std::move(*loaded.config);
+    } else {
+        host = TRY(load_host(paths, Freshness::cached));
+    }
+    std::unique_ptr<EmbeddedService> service(new EmbeddedService(std::move(host)));
+    if (need == Need::launch && service->host_.snapshot.ok(facts::name::kDriverOci)) {
+        // Without a usable driver the resolver will say why; no shim is needed to hear it.
+        service->early_ = TRY(start_early(service->host_));
+    }
+    return service;
+}
+
+EmbeddedService::~EmbeddedService() = default;
+
+Result<ledger::Ledger*> EmbeddedService::ledger(ledger::OpenMode mode)
+{
+    if (!ledger_) {
+        if (mode == ledger::OpenMode::create) TRY_VOID(sys::make_dirs(host_.paths.state));
+        ledger_.emplace(TRY_WITH(ledger::Ledger::open(HostPath(host_.paths.state), mode), "ledger"));
+    }
+    return &*ledger_;
+}
+
+Result<PlanOutcome> EmbeddedService::plan(const ProfileText& profile, const Adjustments& adjustments,
+                                          const facts::CapabilitySnapshot* elsewhere)
+{
+    return make_plan(host_, profile, adjustments, elsewhere);
+}
+
+Result<PlanOutcome> EmbeddedService::plan_again(std::string_view plan_file)
+{
+    return make_plan_again(host_, plan_file);
+}
+
+Result<RunResult> EmbeddedService::run(const RunRequest& request)
+{
+    ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::create));
+    const auto* plan = std::get_if<plan::ExecutionPlan>(&request.resolved);
+    if (plan == nullptr) {
+        if (const auto* denials = std::get_if<std::vector<resolve::Denial>>(&request.resolved)) {
+            TRY_VOID(record_denial(host_, *ledger, request.name, *denials));
+        }
+        return fail(Code::denied, "nothing to run: the profile was refused");
+    }
+    if (!early_) early_ = TRY(start_early(host_));
+    EarlyShim early = std::move(*early_);
+    early_.reset();
+    return launch(host_, *ledger, std::move(early), *plan, request);
+}
+
+Result<std::vector<Listed>> EmbeddedService::list(bool all)
+{
+    std::vector<Listed> listed;
+    auto ledger = this->ledger(ledger::OpenMode::read_only);
+    if (!ledger) {
+        if (ledger.error().code() == Code::not_found) return listed;
+        return fail(ledger.error());
+    }
+    for (ledger::Sandbox& sandbox :
+         TRY((*ledger)->list(all ? ledger::ListScope::all : ledger::ListScope::live))) {
+        const bool alive = ledger::is_active(sandbox.state) && sandbox.shim && is_alive(*sandbox.shim);
+        listed.push_back({std::move(sandbox), alive});
+    }
+    return listed;
+}
+
+Result<Listed> EmbeddedService::find(std::string_view reference)
+{
+    ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_only));
+    ledger::Sandbox sandbox = TRY(ledger->resolve(reference));
+    const bool alive = sandbox.shim && is_alive(*sandbox.shim);
+    return Listed{std::move(sandbox), alive};
+}
+
+Result<canon::Json> EmbeddedService::inspect(std::string_view reference)
+{
+    const Listed listed = TRY(find(reference));
+    return describe_sandbox(host_.paths, listed);
+}
+
+Result<plan::ExecutionPlan> EmbeddedService::plan_of(std::string_view reference)
+{
+    const Listed listed = TRY(find(reference));
+    const std::string text =
+        TRY_WITH(sys::read_file(listed.sandbox.plan_path, kMostPlanBytes), "plan of the sandbox");
+    return plan::decode_file(text);
+}
+
+Status EmbeddedService::await_shim_end(const ledger::Sandbox& sandbox)
+{
+    if (!sandbox.shim) return {};
+    const auto process = sys::Pidfd::open(*sandbox.shim);
+    if (!process) return {};
+    if (TRY(process->wait_ended(sys::Deadline::after(kShimFarewell)))) return {};
+    return fail(Code::deadline_exceeded, "the shim of " + sandbox.name.str() + " does not end");
+}
+
+Status EmbeddedService::stop(std::string_view reference,
+                             std::optional<std::chrono::milliseconds> timeout)
+{
+    const Listed listed = TRY(find(reference));
+    if (!ledger::is_active(listed.sandbox.state)) return {};
+    if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
+    if (!timeout) timeout = TRY(plan_of(reference))->request.lifecycle.stop_timeout;
+    auto connection = TRY(ShimConnection::open(host_.paths.run_of(listed.sandbox.id)));
+    TRY_VOID(expect_accepted(connection,
+                             shim::StopRequest{static_cast<std::uint64_t>(timeout->count())}));
+    TRY_VOID(connection.send(shim::WaitRequest{}));
+    TRY(connection.receive(sys::Deadline::after(*timeout + kShimFarewell)));
+    return await_shim_end(listed.sandbox);
+}
+
+Status EmbeddedService::kill(std::string_view reference, int signal)
+{
+    const Listed listed = TRY(find(reference));
+    if (!ledger::is_active(listed.sandbox.state)) {
+        return fail(Code::conflict, listed.sandbox.name.str() + " does not run (state " +
+                                        std::string(ledger::to_string(listed.sandbox.state)) + ")");
+    }
+    if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
+    auto connection = TRY(ShimConnection::open(host_.paths.run_of(listed.sandbox.id)));
+    return expect_accepted(connection, shim::SignalRequest{signal});
+}
+
+Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
+{
+    const Listed listed = TRY(find(reference));
+    if (listed.sandbox.exit) return *listed.sandbox.exit;
+    if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
+    if (auto connection = ShimConnection::open(host_.paths.run_of(listed.sandbox.id))) {
+        TRY_VOID(connection->send(shim::WaitRequest{}));
+        while (const auto reply = TRY(connection->receive(sys::Deadline::never()))) {
+            if (const auto* ended = std::get_if<shim::Ended>(&*reply)) return ended->exit;
+        }
+    }
+    // It ended between our look and our knock: the ledger has the status by now.
+    TRY_VOID(await_shim_end(listed.sandbox));
+    const Listed after = TRY(find(listed.sandbox.id.str()));
+    if (after.sandbox.exit) return *after.sandbox.exit;
+    return fail(dead_shim(after.sandbox));
+}
+
+Result<Report> EmbeddedService::clean_dead(const ledger::Sandbox& sandbox)
+{
+    ledger_.reset();
+    ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_write));
+    const OpenContext open = TRY(open_context(host_.paths, host_.cgroup_parent()));
+    return reconcile_one(*ledger, open.context, sandbox.id);
+}
+
+Status EmbeddedService::remove(std::string_view reference, Force force)
+{
+    Listed listed = TRY(find(reference));
+    if (listed.sandbox.state == ledger::State::deleted) {
+        return fail(Code::not_found, "no sandbox '" + std::string(reference) + "' (it was removed)");
+    }
+    failpoint("rm.begin");
+    if (listed.shim_alive && ledger::is_active(listed.sandbox.state)) {
+        if (force == Force::no) {
+            return fail(Code::conflict, listed.sandbox.name.str() + " runs: stop it first, or rm -f");
+        }
+        // A launch in progress has no socket yet; its shim is ended by identity then.
+        if (!stop(listed.sandbox.id.str(), Millis{0})) {
+            const auto process = sys::Pidfd::open(*listed.sandbox.shim);
+            if (process) static_cast<void>(process->send_signal(SIGKILL));
+        }
+    }
+    failpoint("rm.stopped");
+    TRY_VOID(await_shim_end(listed.sandbox));
+    TRY(clean_dead(listed.sandbox));
+    ledger_.reset();
+    ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_write));
+    return remove_resting(host_, *ledger, listed.sandbox.id);
+}
+
+Result<Report> EmbeddedService::reconcile()
+{
+    ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::create));
+    const OpenContext open = TRY(open_context(host_.paths, host_.cgroup_parent()));
+    Report report = TRY(supervisor::reconcile(*ledger, open.context));
+    TRY_VOID(record_reconcile(host_, *ledger, report));
+    TRY_VOID(ledger->compact());
+    return report;
+}
+
+Result<std::optional<audit::Broken>> EmbeddedService::verify_audit(audit::Head& head)
+{
+    ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::create));
+    TRY_VOID(shim::flush_audit(*ledger, host_.paths.state));
+    const auto stored = TRY(ledger->audit_head());
+    const audit::Head expected = stored.seq == 0 ? audit::Head{} : audit::Head{stored.seq, stored.digest};
+    return check_audit_file(host_.paths.audit(), expected, head);
+}
+
+}  // namespace sandbox::supervisor

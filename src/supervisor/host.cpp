@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor/host.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "probe/cache.hpp"
+#include "profile/profile.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+constexpr unsigned kNullMajor = 1;  // Documentation/admin-guide/devices.txt
+constexpr unsigned kNullMinor = 3;
+
+// One byte more than is allowed: the parser then says that the file is too long, with its place.
+constexpr std::size_t kReadLimit = profile::kMostProfileBytes + 1;
+
+Result<std::string> read_bounded(int fd)
+{
+    std::string text;
+    std::string chunk(16384, '\0');
+    while (text.size() < kReadLimit) {
+        const ssize_t count = read(fd, chunk.data(), std::min(chunk.size(), kReadLimit - text.size()));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail_errno("read");
+        if (count == 0) break;
+        text.append(chunk, 0, static_cast<std::size_t>(count));
+    }
+    return text;
+}
+
+enum class Found { regular, masked };
+
+Result<Found> judge(int fd, const std::string& path)
+{
+    struct stat status {};
+    if (fstat(fd, &status) != 0) return fail_errno("fstat", path);
+    if (S_ISREG(status.st_mode)) return Found::regular;
+    if (S_ISCHR(status.st_mode) && status.st_rdev == makedev(kNullMajor, kNullMinor)) {
+        return Found::masked;
+    }
+    return fail(Code::invalid_argument, path + " is not a regular file");
+}
+
+Result<ProfileText> read_path(const std::string& path)
+{
+    // Non-blocking: a FIFO in place of a profile must not hang us.
+    auto file = TRY(sys::open_file(path, O_RDONLY | O_NONBLOCK));
+    if (TRY(judge(file.get(), path)) == Found::masked) {
+        return fail(Code::not_found, path + " is masked (it is /dev/null)");
+    }
+    return ProfileText{path, TRY_WITH(read_bounded(file.get()), path)};
+}
+
+bool is_path(const std::string& reference)
+{
+    return reference.find('/') != std::string::npos || reference.ends_with(".toml");
+}
+
+std::string program_cache_dir(const Paths& paths)
+{
+    return paths.run;
+}
+
+}  // namespace
+
+std::string Host::cgroup_parent() const
+{
+    return config.cgroup_parent.value_or(default_cgroup_parent(paths));
+}
+
+Result<Host> load_host(const Paths& paths, Freshness freshness)
+{
+    Host host;
+    host.paths = paths;
+    LoadedConfig loaded = load_config(paths.config);
+    if (!loaded.config) {
+        std::string text = "the operator config is not usable:";
+        for (const Diagnostic& diagnostic : loaded.diagnostics) text += "\n  " + format(diagnostic);
+        return fail(Code::invalid_argument, text);
+    }
+    host.config = std::move(*loaded.config);
+    if (!host.config.cgroup_parent) host.config.cgroup_parent = default_cgroup_parent(paths);
+    host.probing = probe_settings(host.config, paths.program_dir);
+    host.bundles = load_bundles(paths.bundles);
+    host.policy = policy::EffectivePolicy::meet(host.bundles.bundles, host.bundles.broken);
+    if (freshness == Freshness::probed) {
+        host.snapshot = probe::probe(host.probing);
+        static_cast<void>(sys::make_dirs(program_cache_dir(paths)));
+        // A cache that cannot be kept costs the next launch a probe, nothing else.
+        static_cast<void>(probe::store_cache(program_cache_dir(paths), host.probing, host.snapshot));
+    } else {
+        static_cast<void>(sys::make_dirs(program_cache_dir(paths)));
+        host.snapshot = probe::cached_probe(program_cache_dir(paths), host.probing);
+    }
+    return host;
+}
+
+Result<ProfileText> read_profile(const Paths& paths, const std::string& reference)
+{
+    if (reference == "-") return ProfileText{"<stdin>", TRY(read_bounded(STDIN_FILENO))};
+    if (is_path(reference)) return read_path(reference);
+    for (const std::string& folder : {paths.profiles, paths.vendor_profiles}) {
+        auto text = read_path(folder + "/" + reference + ".toml");
+        if (text) return text;
+        // ENOENT goes on to the vendor's file; a mask or an unreadable file stops here.
+        if (text.error().errnum() != ENOENT) return text;
+    }
+    return fail(Code::not_found, "no profile '" + reference + "' in " + paths.profiles + " or " +
+                                     paths.vendor_profiles + "; a path needs a slash or .toml");
+}
+
+}  // namespace sandbox::supervisor

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "facts/facts.hpp"
+#include "policy/policy.hpp"
+#include "probe/probe.hpp"
+#include "profile/config.hpp"
+#include "supervisor/config_files.hpp"
+#include "supervisor/paths.hpp"
+#include "supervisor/service.hpp"
+
+namespace sandbox::supervisor {
+
+// What the resolver needs besides a profile. Past its loading nothing reads the host.
+struct Host {
+    Paths paths;
+    profile::OperatorConfig config;
+    probe::ProbeSettings probing;
+    LoadedBundles bundles;
+    policy::EffectivePolicy policy;
+    facts::CapabilitySnapshot snapshot;
+
+    std::string cgroup_parent() const;
+};
+
+enum class Freshness { cached, probed };  // probed: find everything out again
+
+// A config that is wrong is an error that lists what is wrong: nothing runs under a guess.
+[[nodiscard]] Result<Host> load_host(const Paths& paths, Freshness freshness);
+
+// PROFILE of the command line: with a slash or ending in .toml a path, "-" standard input, else a
+// name in profiles.d (the operator's file before the vendor's; a link to /dev/null masks it).
+[[nodiscard]] Result<ProfileText> read_profile(const Paths& paths, const std::string& reference);
+
+}  // namespace sandbox::supervisor

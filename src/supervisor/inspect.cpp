@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor/inspect.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "base/failpoint.hpp"
+#include "shim/audit_log.hpp"
+#include "supervisor/context.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+constexpr std::size_t kMostEvidenceBytes = 4U << 20;
+constexpr std::size_t kLongestAuditLine = 4U << 20;  // canon::Limits
+
+canon::Json exit_json(const std::optional<ledger::Exit>& exit)
+{
+    if (!exit) return nullptr;
+    return {{"code", exit->code},
+            {"signal", exit->signal},
+            {"reason", std::string(ledger::to_string(exit->reason))},
+            {"oom_kills", exit->oom_kills}};
+}
+
+// Calls `use` for each whole line; false from it ends the reading.
+Status for_each_line(const std::string& path, const std::function<bool(std::string_view)>& use)
+{
+    auto file = sys::open_file(path, O_RDONLY);
+    if (!file) {
+        if (file.error().code() == Code::not_found) return {};
+        return fail(file.error());
+    }
+    std::string held;
+    std::string chunk(1U << 16, '\0');
+    while (true) {
+        const ssize_t count = read(file->get(), chunk.data(), chunk.size());
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail_errno("read", path);
+        if (count == 0) break;
+        held.append(chunk, 0, static_cast<std::size_t>(count));
+        std::size_t begin = 0;
+        for (std::size_t end = held.find('\n'); end != std::string::npos; end = held.find('\n', begin)) {
+            if (!use(std::string_view(held).substr(begin, end - begin))) return {};
+            begin = end + 1;
+        }
+        held.erase(0, begin);
+        if (held.size() > kLongestAuditLine) {
+            return fail(Code::corrupt, path + ": a line longer than any record");
+        }
+    }
+    if (!held.empty()) use(held);
+    return {};
+}
+
+}  // namespace
+
+std::string shown_state(const Listed& listed)
+{
+    if (ledger::is_active(listed.sandbox.state) && !listed.shim_alive) return "dead";
+    return std::string(ledger::to_string(listed.sandbox.state));
+}
+
+canon::Json summarize(const Listed& listed)
+{
+    const ledger::Sandbox& s = listed.sandbox;
+    return {{"id", s.id.str()},           {"name", s.name.str()},
+            {"profile", s.profile},       {"driver", s.driver},
+            {"isolation_class", s.isolation_class}, {"state", shown_state(listed)},
+            {"generation", s.generation}, {"created", s.created.utc},
+            {"exit", exit_json(s.exit)}};
+}
+
+Result<canon::Json> describe_sandbox(const Paths& paths, const Listed& listed)
+{
+    const ledger::Sandbox& s = listed.sandbox;
+    canon::Json json = summarize(listed);
+    json["plan_digest"] = s.plan_digest;
+    json["labels"] = TRY(canon::parse(s.labels));
+    json["log_path"] = s.log_path;
+    json["controls"] = canon::Json::array();
+    const auto text = sys::read_file(paths.state_of(s.id) + "/evidence.json", kMostEvidenceBytes);
+    if (text) json["controls"] = TRY(canon::parse(*text));
+    return json;
+}
+
+Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId& id)
+{
+    const OpenContext open = TRY(open_context(host.paths, host.cgroup_parent()));
+    const auto sandbox = TRY(ledger.find(id));
+    if (!sandbox || sandbox->state == ledger::State::deleted) return {};
+    auto entries = TRY(ledger.entries(id));
+    std::erase_if(entries, [](const ledger::Entry& entry) {
+        return entry.state == ledger::EntryState::undone || entry.kind == ledger::EntryKind::log_files;
+    });
+    failpoint("rm.before-unwind");
+    const driver::Unwound unwound = driver::unwind(entries, open.context);
+    failpoint("rm.after-unwind");
+    if (!unwound.left.empty()) {
+        return fail(Code::conflict, "not removed: " + unwound.left.front().entry.name + ": " +
+                                        unwound.left.front().why);
+    }
+    const auto now = TRY(ledger::now());
+    auto transaction = TRY(ledger.begin());
+    audit::Cleaned receipt;
+    for (const auto* list : {&unwound.gone, &unwound.foreign}) {
+        for (const ledger::Entry& entry : *list) {
+            TRY_VOID(transaction.undone(entry.seq));
+            receipt.items.push_back({std::string(ledger::to_string(entry.kind)), entry.name, true, true, true});
+        }
+    }
+    TRY_VOID(transaction.set_state(id, ledger::State::deleted));
+    TRY_VOID(shim::queue_audit(ledger, transaction,
+                               {id, sandbox->name, sandbox->generation, "rm", now.utc},
+                               {audit::Acted{"rm", "asked for"}, std::move(receipt)}));
+    const auto forgotten = TRY(transaction.prune());
+    TRY_VOID(transaction.commit());
+    failpoint("rm.after-commit");
+    for (const ledger::Sandbox& old : forgotten) {
+        TRY_VOID(sys::remove_tree_at(open.state.get(), "sandboxes/" + old.id.str()));
+    }
+    TRY_VOID(shim::flush_audit(ledger, host.paths.state));
+    return ledger.compact();
+}
+
+Status record_reconcile(const Host& host, ledger::Ledger& ledger, const Report& report)
+{
+    if (!report.found.empty()) {
+        audit::Reconciled event;
+        event.sandboxes = report.sandboxes;
+        for (const ReportLine& line : report.removed) event.actions.push_back({line.what, "removed", "gone"});
+        for (const ReportLine& line : report.left) event.actions.push_back({line.what, "left alone", line.why});
+        for (const ReportLine& line : report.now_resting) {
+            event.actions.push_back({line.id.str(), "rests", line.what});
+        }
+        const auto now = TRY(ledger::now());
+        auto transaction = TRY(ledger.begin());
+        TRY_VOID(shim::queue_audit(ledger, transaction, {{}, {}, 0, {}, now.utc}, {std::move(event)}));
+        TRY_VOID(transaction.commit());
+    }
+    return shim::flush_audit(ledger, host.paths.state);
+}
+
+Result<std::optional<audit::Broken>> check_audit_file(const std::string& path,
+                                                      const audit::Head& expected, audit::Head& found)
+{
+    audit::Verifier verifier;
+    TRY_VOID(for_each_line(path, [&](std::string_view line) { return verifier.feed(line); }));
+    found = verifier.head();
+    return verifier.finish(expected);
+}
+
+Result<std::vector<audit::AuditRecord>> audit_of(const std::string& path, const SandboxId& id)
+{
+    std::vector<audit::AuditRecord> records;
+    std::optional<Error> broken;
+    TRY_VOID(for_each_line(path, [&](std::string_view line) {
+        if (line.find(id.str()) == std::string_view::npos) return true;
+        const auto json = canon::parse(line);
+        auto record = json ? audit::record_from_json(*json) : fail(json.error());
+        if (!record) {
+            broken = record.error();
+            return false;
+        }
+        if (record->subject.id == id) records.push_back(std::move(*record));
+        return true;
+    }));
+    if (broken) return fail(std::move(*broken));
+    return records;
+}
+
+}  // namespace sandbox::supervisor

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor/launch.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+#include "base/failpoint.hpp"
+#include "driver/oci/compile.hpp"
+#include "driver/oci/launch.hpp"
+#include "driver/resources.hpp"
+#include "shim/audit_log.hpp"
+#include "shim/guest_link.hpp"
+#include "supervisor/stdin_pump.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+namespace oci = driver::oci;
+using ledger::EntryKind;
+
+constexpr std::uint32_t kFirstGeneration = 1;
+// A launch that takes longer is taken over: boot 15 s and two replies of 10 s, docs/protocol.md.
+constexpr std::uint64_t kLaunchNs = 60ULL * 1'000'000'000ULL;
+constexpr int kExitOurFailure = 125;
+
+struct Prepared {
+    driver::Binding binding;
+    std::vector<ledger::Intent> intents;
+    std::string operation;
+};
+
+std::string name_of(const RunRequest& request, const plan::ExecutionPlan& plan, const SandboxId& id)
+{
+    if (!request.name.empty()) return request.name;
+    return plan->request.name + "-" + id.str().substr(0, 6);
+}
+
+// Everything the launch will make, in the order it is made.
+Result<Prepared> prepare_launch(const Host& host, const SandboxId& id, const std::string& name,
+                                const plan::ExecutionPlan& plan)
+{
+    Prepared p;
+    const std::string parent = host.cgroup_parent();
+    p.operation = "run-" + id.str();
+    p.binding.id = id;
+    p.binding.name = SandboxName(name);
+    p.binding.generation = kFirstGeneration;
+    p.binding.run_dir = HostPath(host.paths.run_of(id));
+    p.binding.state_dir = HostPath(host.paths.state_of(id));
+    p.binding.cgroup = parent + "/" + id.str();
+    const auto add = [&](EntryKind kind, std::string_view detail = {}) {
+        p.intents.push_back({kind, driver::resource_name(kind, id, parent, detail)});
+    };
+    add(EntryKind::shim_process);
+    add(EntryKind::state_dir);
+    add(EntryKind::log_files);
+    add(EntryKind::run_dir);
+    add(EntryKind::cgroup_root);
+    add(EntryKind::cgroup_control);
+    add(EntryKind::cgroup_workload);
+    if (!plan->process.idle) add(EntryKind::cgroup_session, shim::kServiceSession);
+    if (!plan->masks.empty()) {
+        const auto artifact = TRY(oci::compile(plan, p.binding));
+        for (const auto& placeholder : TRY(oci::list_placeholders(artifact))) {
+            add(EntryKind::placeholder, placeholder.path.str());
+        }
+    }
+    if (!plan->process.idle) add(EntryKind::log_worker);
+    add(EntryKind::launcher_process);
+    add(EntryKind::pid1_process);
+    add(EntryKind::door_socket);
+    add(EntryKind::shim_socket);
+    return p;
+}
+
+Result<ledger::Sandbox> describe(const Host& host, const Prepared& p, const plan::ExecutionPlan& plan,
+                                 const RunRequest& request, const sys::ProcessIdentity& shim)
+{
+    ledger::Sandbox row;
+    row.id = p.binding.id;
+    row.name = p.binding.name;
+    row.profile = plan->request.name;
+    row.driver = profile::to_string(plan->driver);
+    row.isolation_class = plan::to_string(plan->isolation_class);
+    row.plan_digest = plan.digest().str();
+    row.plan_path = host.paths.state_of(p.binding.id) + "/plan.json";
+    row.log_path = host.paths.logs_of(p.binding.id);
+    row.state = ledger::State::resolved;
+    row.created = TRY(ledger::now());
+    row.shim = shim;
+    if (request.keep == Keep::remove_on_exit) row.remove_on_exit = ledger::RemoveOnExit::yes;
+    canon::Json labels = canon::Json::object();
+    for (const auto& [key, value] : plan->request.labels) labels[key] = value;
+    row.labels = TRY(canon::serialize(labels));
+    row.request_digest = row.plan_digest;
+    return row;
+}
+
+Status check_capacity(const Host& host, ledger::Ledger& ledger)
+{
+    std::uint32_t most = host.config.max_sandboxes;
+    if (const auto& cap = host.policy.limits().max.sandboxes) most = std::min(most, *cap);
+    std::uint32_t running = 0;
+    for (const ledger::Sandbox& sandbox : TRY(ledger.list(ledger::ListScope::live))) {
+        if (ledger::is_active(sandbox.state)) ++running;
+    }
+    if (running < most) return {};
+    return fail(Code::resource_exhausted, std::to_string(running) + " sandboxes run, at most " +
+                                              std::to_string(most) + " may: stop one first");
+}
+
+// One commit: the row, the id range, every intent, the claim and the audit line.
+Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledger::Ledger& ledger,
+                                                          Prepared& p, const plan::ExecutionPlan& plan,
+                                                          const RunRequest& request,
+                                                          const sys::ProcessIdentity& shim)
+{
+    failpoint("intent.before");
+    ledger::Sandbox row = TRY(describe(host, p, plan, request, shim));
+    auto transaction = TRY(ledger.begin());
+    TRY_VOID(transaction.insert(row));
+    TRY(transaction.begin_generation(row.id));
+    TRY_VOID(transaction.set_shim(row.id, shim));
+    const auto range = TRY(transaction.allocate_ids(row.id, {host.config.id_base, host.config.id_ranges}));
+    p.binding.id_base = range.first;
+    const std::uint64_t first = TRY(transaction.intend(row.id, p.intents));
+    TRY_VOID(transaction.observed(first, ledger::encode(shim)));
+    TRY_VOID(transaction.set_state(row.id, ledger::State::prepared));
+    TRY(transaction.claim({p.operation, row.id, "run", row.plan_digest, shim, "launch",
+                           row.created.boottime_ns + kLaunchNs},
+                          row.created, [](const auto& /*holder*/) { return true; }));
+    TRY_VOID(shim::queue_audit(ledger, transaction,
+                               {row.id, row.name, kFirstGeneration, p.operation, row.created.utc},
+                               {audit::resolved(plan)}));
+    TRY_VOID(transaction.commit());
+    failpoint("intent.after");
+    std::vector<shim::JournaledIntent> journaled;
+    for (std::size_t i = 0; i < p.intents.size(); ++i) {
+        journaled.push_back({first + i, std::string(ledger::to_string(p.intents[i].kind)),
+                             p.intents[i].name});
+    }
+    return journaled;
+}
+
+shim::Output output_to(int fd)
+{
+    if (fcntl(fd, F_GETFD) < 0) return shim::Output::log_only;
+    return isatty(fd) == 1 ? shim::Output::terminal : shim::Output::plain;
+}
+
+// Signals that a person at the prompt means for the workload.
+Result<sys::UniqueFd> catch_signals()
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
+    if (sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return fail_errno("sigprocmask");
+    const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) return fail_errno("signalfd");
+    return sys::UniqueFd(fd);
+}
+
+// Waits with the shim; passes on what the person at the prompt types and signals.
+class Attendant {
+public:
+    Attendant(ShimConnection& connection, Attach attach, sys::UniqueFd stdin_write)
+        : connection_(connection), attach_(attach), pump_(std::move(stdin_write))
+    {
+    }
+
+    Result<RunResult> attend(RunResult result)
+    {
+        // Blocked before the workload can run, so that none is lost.
+        signals_ = TRY(catch_signals());
+        while (true) {
+            std::array<pollfd, 4> wait{{{connection_.fd(), POLLIN, 0},
+                                        {signals_.get(), POLLIN, 0},
+                                        {pump_.input(), POLLIN, 0},
+                                        {pump_.output(), POLLOUT, 0}}};
+            if (poll(wait.data(), wait.size(), -1) < 0 && errno != EINTR) return fail_errno("poll");
+            if (wait[1].revents != 0) forward_signal();
+            if (wait[2].revents != 0) pump_.read_more();
+            if (wait[3].revents != 0) pump_.write_more();
+            if (wait[0].revents == 0) continue;
+            const auto reply = TRY(connection_.receive(sys::Deadline::never()));
+            if (!reply) {
+                return fail(Code::unavailable, "the shim of " + result.name.str() +
+                                                   " died: run 'sandboxctl reconcile'");
+            }
+            if (take(*reply, result)) return result;
+        }
+    }
+
+private:
+    // True when there is nothing more to wait for.
+    bool take(const shim::Reply& reply, RunResult& result)
+    {
+        if (const auto* failed = std::get_if<shim::Failed>(&reply)) {
+            result.exit_status = kExitOurFailure;
+            result.why = failed->step + ": " + failed->why;
+            return true;
+        }
+        if (std::holds_alternative<shim::Running>(reply)) {
+            result.exit_status = 0;
+            return attach_ == Attach::detached;
+        }
+        if (const auto* ended = std::get_if<shim::Ended>(&reply)) {
+            result.exit = ended->exit;
+            result.exit_status = ended->exit.code;
+            result.why = ended->why;
+            return true;
+        }
+        return false;
+    }
+
+    void forward_signal()
+    {
+        signalfd_siginfo info{};
+        if (read(signals_.get(), &info, sizeof info) != sizeof info) return;
+        const auto signal = static_cast<int>(info.ssi_signo);
+        static_cast<void>(connection_.send(shim::SignalRequest{signal == SIGHUP ? SIGTERM : signal}));
+    }
+
+    ShimConnection& connection_;
+    Attach attach_;
+    StdinPump pump_;
+    sys::UniqueFd signals_;
+};
+
+}  // namespace
+
+Result<EarlyShim> start_early(const Host& host)
+{
+    SandboxId id = TRY(ledger::new_sandbox_id());
+    FreshShim shim = TRY(start_shim(host, id));
+    return EarlyShim{std::move(id), std::move(shim)};
+}
+
+Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim early,
+                         const plan::ExecutionPlan& plan, const RunRequest& request)
+{
+    const std::string name = name_of(request, plan, early.id);
+    TRY_VOID(check_capacity(host, ledger));
+    Prepared prepared = TRY(prepare_launch(host, early.id, name, plan));
+
+    shim::LaunchRequest message;
+    message.intents = TRY(commit_intents(host, ledger, prepared, plan, request, early.shim.identity));
+    message.binding = prepared.binding;
+    message.plan_file = TRY(plan::encode_file(plan));
+    message.operation = prepared.operation;
+    message.state_root = host.paths.state;
+    message.cgroup_parent = host.cgroup_parent();
+    message.on_exit = request.keep == Keep::remove_on_exit ? shim::OnExit::remove : shim::OnExit::keep;
+    message.log = {host.config.log_size.count, host.config.log_files};
+
+    std::vector<int> fds;
+    sys::Pipe input;
+    if (request.stdin_mode == Stdin::open && request.attach == Attach::foreground) {
+        input = TRY(sys::make_pipe());
+        message.stdin_open = true;
+        fds.push_back(input.read.get());
+    }
+    if (request.attach == Attach::foreground) {
+        message.out = output_to(STDOUT_FILENO);
+        message.err = output_to(STDERR_FILENO);
+        if (message.out != shim::Output::log_only) fds.push_back(STDOUT_FILENO);
+        if (message.err != shim::Output::log_only) fds.push_back(STDERR_FILENO);
+    }
+    TRY_VOID(submit(early.shim.connection, message, fds));
+    failpoint("submit.after");
+    input.read.reset();
+    Attendant attendant(early.shim.connection, request.attach, std::move(input.write));
+    RunResult result;
+    result.id = early.id;
+    result.name = SandboxName(name);
+    return attendant.attend(std::move(result));
+}
+
+Status record_denial(const Host& host, ledger::Ledger& ledger, const std::string& profile,
+                     const std::vector<resolve::Denial>& denials)
+{
+    audit::Denied event;
+    event.profile = profile;
+    event.policy_digest = host.policy.digest();
+    for (const resolve::Denial& d : denials) {
+        event.denials.push_back({std::string(resolve::to_string(d.denial_class)), d.reason, d.key,
+                                 d.requirement, d.fact, d.mend, d.source});
+    }
+    const auto now = TRY(ledger::now());
+    auto transaction = TRY(ledger.begin());
+    TRY_VOID(shim::queue_audit(ledger, transaction, {{}, {}, 0, {}, now.utc}, {std::move(event)}));
+    TRY_VOID(transaction.commit());
+    return shim::flush_audit(ledger, host.paths.state);
+}
+
+}  // namespace sandbox::supervisor

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "ledger/ledger.hpp"
+#include "supervisor/host.hpp"
+#include "supervisor/service.hpp"
+#include "supervisor/shim_client.hpp"
+
+// One launch: intents into the ledger, the request to the shim, then waiting with it.
+namespace sandbox::supervisor {
+
+// A shim may be started before the plan is known, so that it seals its programs meanwhile.
+struct EarlyShim {
+    SandboxId id;
+    FreshShim shim;
+};
+[[nodiscard]] Result<EarlyShim> start_early(const Host& host);
+
+// Writes every intent in one commit, hands the plan to the shim and waits: until the workload
+// ends, or (detached) until it runs. The client's streams travel as descriptors to the log worker.
+[[nodiscard]] Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim early,
+                                       const plan::ExecutionPlan& plan, const RunRequest& request);
+
+// Audit only: a profile that was refused.
+[[nodiscard]] Status record_denial(const Host& host, ledger::Ledger& ledger,
+                                   const std::string& profile,
+                                   const std::vector<resolve::Denial>& denials);
+
+}  // namespace sandbox::supervisor

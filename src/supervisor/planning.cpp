@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor/planning.hpp"
+
+#include <algorithm>
+
+#include "profile/check.hpp"
+#include "profile/profile.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+PlanOutcome resolve_located(const Host& host, profile::LocatedProfile located,
+                            const facts::CapabilitySnapshot* elsewhere)
+{
+    const resolve::Request request{std::move(located.profile), std::move(located.where)};
+    auto resolution = resolve::resolve(request, host.policy, elsewhere ? *elsewhere : host.snapshot);
+    if (auto* denials = std::get_if<std::vector<resolve::Denial>>(&resolution)) {
+        return std::move(*denials);
+    }
+    return std::get<plan::ExecutionPlan>(std::move(resolution));
+}
+
+// The invocation's own words, checked by the same rules as the file's.
+std::vector<Diagnostic> adjust(profile::LocatedProfile& located, const Adjustments& adjustments)
+{
+    if (adjustments.argv.empty() && adjustments.env.empty()) return {};
+    const SourceLocation here{"<command line>", 0, 0};
+    if (!adjustments.argv.empty()) {
+        located.profile.process.argv = adjustments.argv;
+        located.profile.process.idle = false;
+        located.where["process.argv"] = here;
+    }
+    for (const auto& [name, value] : adjustments.env) {
+        located.profile.process.env[name] = value;
+        located.where["process.env." + name] = here;
+    }
+    return profile::check(located.profile, located.where);
+}
+
+std::string differing_keys(const plan::ExecutionPlan& carried, const plan::ExecutionPlan& now)
+{
+    std::string text;
+    for (const plan::Change& change : plan::diff(carried, now)) {
+        text += "\n  " + change.key + ": " + change.from + " in the file, " + change.to + " today";
+    }
+    return text;
+}
+
+}  // namespace
+
+PlanOutcome make_plan(const Host& host, const ProfileText& profile, const Adjustments& adjustments,
+                      const facts::CapabilitySnapshot* elsewhere)
+{
+    auto parsed = profile::parse_profile(profile.text, profile.file);
+    if (!parsed.profile) return ProfileErrors{std::move(parsed.diagnostics)};
+    if (adjustments.overlay) {
+        parsed = profile::apply_overlay(*parsed.profile, adjustments.overlay->text,
+                                        adjustments.overlay->file);
+        if (!parsed.profile) return ProfileErrors{std::move(parsed.diagnostics)};
+    }
+    auto wrong = adjust(*parsed.profile, adjustments);
+    if (!wrong.empty()) return ProfileErrors{std::move(wrong)};
+    return resolve_located(host, std::move(*parsed.profile), elsewhere);
+}
+
+Result<PlanOutcome> make_plan_again(const Host& host, std::string_view plan_file)
+{
+    const plan::ExecutionPlan carried = TRY_WITH(plan::decode_file(plan_file), "plan file");
+    profile::LocatedProfile located{carried->request, {}};
+    auto wrong = profile::check(located.profile, located.where);
+    if (!wrong.empty()) return PlanOutcome(ProfileErrors{std::move(wrong)});
+    PlanOutcome outcome = resolve_located(host, std::move(located), nullptr);
+    const auto* now = std::get_if<plan::ExecutionPlan>(&outcome);
+    if (now == nullptr || *now == carried) return outcome;
+    return fail(Code::denied, "the plan file no longer holds: resolved again today, it gives another "
+                              "plan" + differing_keys(carried, *now));
+}
+
+}  // namespace sandbox::supervisor

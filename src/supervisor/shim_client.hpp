@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "driver/driver.hpp"
+#include "shim/control_protocol.hpp"
+#include "shim/request.hpp"
+#include "supervisor/host.hpp"
+#include "sys/deadline.hpp"
+#include "sys/fd.hpp"
+#include "sys/process.hpp"
+
+// A shim as its supervisor sees it: started, asked, waited for.
+namespace sandbox::supervisor {
+
+class ShimConnection {
+public:
+    explicit ShimConnection(sys::UniqueFd socket) : socket_(std::move(socket)) {}
+
+    // Of a running sandbox; Code::not_found when nobody listens.
+    [[nodiscard]] static Result<ShimConnection> open(const std::string& run_dir);
+
+    [[nodiscard]] Status send(const shim::Request& request);
+    // Nothing at the end of the connection: the shim is gone.
+    [[nodiscard]] Result<std::optional<shim::Reply>> receive(sys::Deadline deadline);
+    int fd() const noexcept { return socket_.get(); }
+
+private:
+    sys::UniqueFd socket_;
+};
+
+struct FreshShim {
+    ShimConnection connection;
+    sys::Pidfd process;
+    sys::ProcessIdentity identity;
+};
+
+// Starts a shim that seals its programs and waits for the request. Nothing of a sandbox exists
+// yet; closing the connection ends it.
+[[nodiscard]] Result<FreshShim> start_shim(const Host& host, const SandboxId& id);
+
+// Hands over the request; `fds` are stdin, stdout, stderr as far as the request names them.
+[[nodiscard]] Status submit(ShimConnection& connection, const shim::LaunchRequest& request,
+                            std::span<const int> fds);
+
+}  // namespace sandbox::supervisor
