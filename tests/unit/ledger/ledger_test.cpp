@@ -377,6 +377,28 @@ TEST(LedgerAudit, HeadAdvancesOnlyFromWhatIsStored)
     EXPECT_EQ(VALUE(ledger.audit_head()), (AuditHead{2, "d2"}));
 }
 
+TEST(LedgerAudit, QueuedLinesComeAndGoWithTheirCommit)
+{
+    const TempDir dir;
+    Ledger ledger = open(dir);
+    {
+        auto dropped = VALUE(ledger.begin());
+        EXPECT_OK(dropped.queue_audit({}, {1, "d1"}, "never committed"));
+    }
+    EXPECT_TRUE(VALUE(ledger.queued_audit()).empty());
+    auto transaction = VALUE(ledger.begin());
+    EXPECT_OK(transaction.queue_audit({}, {1, "d1"}, "one"));
+    EXPECT_CODE(transaction.queue_audit({}, {1, "d1"}, "again"), Code::conflict);
+    EXPECT_OK(transaction.queue_audit({1, "d1"}, {2, "d2"}, "two"));
+    EXPECT_OK(transaction.commit());
+    ASSERT_EQ(VALUE(ledger.queued_audit()).size(), 2U);
+    auto drain = VALUE(ledger.begin());
+    EXPECT_OK(drain.drop_queued_audit(1));
+    EXPECT_OK(drain.commit());
+    EXPECT_EQ(VALUE(ledger.queued_audit()).at(0).line, "two");
+    EXPECT_EQ(VALUE(ledger.audit_head()), (AuditHead{2, "d2"}));
+}
+
 TEST(LedgerRetention, ForgetsTheOldestRemovedSandboxesFirst)
 {
     const TempDir dir;

@@ -404,7 +404,6 @@ TEST_F(Reconcile, OfAThousandCleanSandboxesIsQuick)
         }
         EXPECT_OK(transaction.intend(id(number), intents));
         fs::create_directory(dir_.file("run/" + id(number).str()));
-        fs::create_directory(dir_.file("sandboxes/" + id(number).str()));
     }
     EXPECT_OK(transaction.commit());
     const auto start = std::chrono::steady_clock::now();
