@@ -23,6 +23,7 @@ Result<sys::UniqueFd> adopt_channel(const wire::Bootstrap& boot)
 {
     if (boot.channel != wire::BootChannel::inherited_fd)
         return fail(Code::unavailable, "only the inherited channel is built");
+    // Closed on exec from here on: a workload that held it would speak as PID 1.
     sys::UniqueFd channel(static_cast<int>(boot.channel_fd));
     int type = 0;
     socklen_t size = sizeof type;

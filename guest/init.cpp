@@ -74,6 +74,7 @@ void Init::turn()
         control_->handle(poller_);
         if (control_->done()) control_.reset();
     }
+    // After the reaping: a session whose leader ended drains and reports in this very turn.
     for (const auto& session : sessions_) {
         session->handle(poller_, now);
         if (const auto note = session->take_note()) log(session->name() + ": " + *note);

@@ -166,11 +166,13 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
 [[noreturn]] void run_child(Program program, confine::Spec spec, std::vector<int> held,
                             std::uint32_t landlock_abi)
 {
-    // Past here the child holds nothing of PID 1 but these.
+    // Past here the child holds nothing of PID 1 but these: a stream of another session, or the
+    // channel itself, would be a way around every check.
     if (const int errnum = keep_only(held)) give_up(held[kReportNumber], errnum, "descriptors");
     reset_signals();
     for (std::size_t i = 0; i < spec.cgroup_tasks.size(); ++i)
         spec.cgroup_tasks[i] = kFirstTask + static_cast<int>(i);
+    // Before Landlock, which may forbid opening /proc later; reading what is open it does not.
     const auto witness = confine::SelfWitness::open();
     if (!witness) give_up(kReportNumber, witness.error().errnum(), "witness");
     const std::vector<char*> argv = pointers(program.argv);

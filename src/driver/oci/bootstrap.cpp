@@ -113,6 +113,7 @@ Result<std::string> compile_bootstrap(const plan::ExecutionPlan& plan, const Bin
     record.channel = wire::BootChannel::inherited_fd;
     record.channel_fd = kChannelFd;
     record.sandbox_id = binding.id.str();
+    // An exec session is not a way to become somebody else: the plan's user and no other.
     record.permitted_ids = {{plan->process.uid, plan->process.gid}};
     record.capabilities = TRY(sys::cap_set(plan->security.capabilities));
     if (plan->security.landlock_abi > 0) {

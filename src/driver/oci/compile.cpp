@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 #include "driver/oci/parts.hpp"
 
 namespace sandbox::driver::oci {

@@ -3,7 +3,7 @@
 #include <array>
 #include <set>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 #include "driver/oci/parts.hpp"
 #include "sys/seccomp/compile.hpp"
 
@@ -31,6 +31,7 @@ Json mounts()
                         {"source", type},
                         {"options", std::move(options)}});
     };
+    // No sysfs: nothing of ours needs it, and it describes the host.
     add("/proc", "proc", {"nosuid", "nodev", "noexec"});
     add("/dev", "tmpfs", Json(kDevOptions));
     add("/dev/pts", "devpts", {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"});
@@ -81,6 +82,7 @@ std::string base64(std::string_view bytes)
     return text;
 }
 
+// PID 1 itself; what the user runs is a session that it starts (service_open).
 Json process(const plan::PlanContent& plan)
 {
     const Json caps = init_capabilities(plan);

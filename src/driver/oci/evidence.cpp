@@ -108,6 +108,7 @@ Status observe_init(const plan::PlanContent& plan, const Binding& binding,
     return {};
 }
 
+// crun was told to leave cgroups alone and ignores limits silently: only what the files say counts.
 Status observe_cgroups(const plan::ExecutionPlan& plan, const Binding& binding,
                        const sys::ProcDir& init, Collector& collector)
 {

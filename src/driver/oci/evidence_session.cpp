@@ -49,6 +49,7 @@ Status observe_rights(const plan::PlanContent& plan, const sys::ProcStatus& stat
     for (const std::uint64_t set : sets) any |= set;
     std::string text;
     for (const std::string& name : sys::cap_names(any)) text += (text.empty() ? "" : ",") + name;
+    // All five alike: a set that is smaller than planned breaks the workload, a larger one us.
     const bool exact = std::ranges::all_of(sets, [&](auto set) { return set == wanted; });
     collector.add("capabilities", "none", text.empty() ? "none" : text,
                   held_if(exact && std::ranges::equal(sets, reported)));

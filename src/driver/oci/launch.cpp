@@ -60,6 +60,7 @@ public:
 
     Result<Launched> run(sys::Deadline deadline)
     {
+        // One way out of every failure: first the runtime's words, then nothing is left running.
         auto launched = attempt(deadline);
         if (launched) return launched;
         Error error = std::move(launched).error();
@@ -88,6 +89,7 @@ private:
     Status start(const Groups& groups, PreparedSources sources)
     {
         sys::SocketPair channel = TRY(sys::socket_pair(sys::SocketType::seqpacket));
+        // The kernel then says who PID 1 is here: its own number means nothing outside.
         TRY_VOID(sys::enable_credentials(channel.first.get()));
         sys::Pipe diagnostics = TRY(sys::make_pipe());
         TRY_VOID(sys::set_nonblocking(diagnostics.read.get()));
@@ -184,6 +186,7 @@ private:
     void clean_up()
     {
         channel_.reset();
+        // Listed before the kill: once dead they are in no cgroup, but zombies of ours.
         std::vector<pid_t> mine;
         if (const auto groups = open_groups(plan_, binding_)) {
             if (auto processes = groups->top->processes()) mine = *processes;

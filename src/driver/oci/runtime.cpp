@@ -34,6 +34,8 @@ Status into_cgroups(RuntimeStart& order)
 {
     if (const int errnum = sys::cgroup::join_self(order.top_tasks))
         return fail(Error::from_errno(errnum, "write", "tasks of the sandbox's cgroup"));
+    // Rooted at <id>, not at <id>/control: under nsdelegate a leaf outside the namespace's root
+    // could not be joined from inside (ENOENT).
     TRY_VOID(sys::unshare_namespaces(CLONE_NEWCGROUP));
     if (order.control_dir >= 0) {
         // v2: a second birth, into the leaf, as a sibling: <id> is empty once the first is gone.
@@ -63,7 +65,9 @@ Status cover_unified(const sys::cgroup::Host& host)
     return sys::attach_tree(cover.get(), AT_FDCWD, unified->mount);
 }
 
-// Returns the bundle's folder, open.
+// The scratch tmpfs holds bundle, file tree and crun's state. It lives in this namespace only: a
+// crun that is killed leaves nothing anywhere, and no `crun delete` is ever needed. Returns the
+// bundle's folder, open.
 Result<sys::UniqueFd> make_bundle(RuntimeStart& order)
 {
     sys::MountAttributes flags;
@@ -113,6 +117,7 @@ Status place_descriptors(const RuntimeStart& order)
     return {};
 }
 
+// The shim's handlers, mask and umask are its own business (law 11).
 void reset_process()
 {
     struct sigaction action{};
@@ -135,6 +140,8 @@ Status become_runtime(RuntimeStart& order)
     TRY_VOID(cover_unified(order.host));
     const sys::UniqueFd bundle = TRY(make_bundle(order));
     TRY_VOID(check_config(bundle.get(), order.artifact));
+    // root.path is relative to here: an absolute one would be walked by the container's root, which
+    // may not pass our 0700 folders.
     if (::fchdir(bundle.get()) != 0) return fail_errno("fchdir", "bundle");
     std::string id = order.binding.id.str();
     TRY_VOID(check_config(bundle.get(), order.artifact));
@@ -145,6 +152,8 @@ Status become_runtime(RuntimeStart& order)
                           "--detach", "--preserve-fds", "3", "--bundle", ".", id.c_str(),
                           nullptr};
     const char* envp[] = {nullptr};
+    // PRIVILEGED: what runs are the bytes that were hashed; a sealed memfd also spares crun its own
+    // copy of itself.
     ::syscall(SYS_execveat, 6, "", argv, envp, AT_EMPTY_PATH);
     return fail_errno("execveat", "the sealed runtime");
 }

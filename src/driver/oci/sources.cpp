@@ -98,6 +98,7 @@ public:
                         "mount source " + escaped(source.str()) +
                             " is neither a folder nor a regular file (sockets and devices are "
                             "doors to the host)");
+        // From here on the path is not looked at again: what was judged is what is mounted.
         PreparedMount prepared;
         prepared.directory = S_ISDIR(status.st_mode);
         prepared.mount = TRY(sys::clone_tree(fd.get(), "", sys::Depth::recursive));

@@ -52,6 +52,7 @@ MountIdMap map_for(plan::Ownership ownership, const plan::PlanContent& plan,
     return {};
 }
 
+// What can be written into, and whose it is, decides how a later target or mask is made.
 // A mount already placed, so that later targets know what they lie in.
 struct Grant {
     std::string target;
@@ -115,6 +116,7 @@ private:
     {
         if (plan_.rootfs.kind == "host") {
             MountIdMap map = map_for(plan_.rootfs.ownership, plan_, binding_);
+            // Writes to /usr go to a tmpfs of the sandbox's own; the host's stays as it is.
             if (plan_.rootfs.strategy == plan::RootfsStrategy::overlay_tmpfs &&
                 !plan_.rootfs.read_only) {
                 steps_.emplace_back(
@@ -176,6 +178,7 @@ private:
         return {};
     }
 
+    // Only ancestors below the grant are pinned: its own top is a mount point and cannot be renamed.
     void add_mask(const std::string& path)
     {
         const Grant& grant = covering(path);
