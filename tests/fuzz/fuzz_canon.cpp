@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 #include "fuzz.hpp"
 
 // JSON from outside: a document is refused as corrupt, or has one canonical form that parses back

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <set>
 
+#include "canon/json.hpp"
 #include "diagnostics.hpp"
 #include "profile/profile.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "canon/json.hpp"
 #include "fuzz.hpp"
 #include "plan/codec.hpp"
 #include "profile/profile.hpp"

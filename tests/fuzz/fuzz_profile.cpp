@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "canon/json.hpp"
 #include "diagnostics.hpp"
 #include "profile/profile.hpp"
 

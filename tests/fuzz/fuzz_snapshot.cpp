@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "canon/json.hpp"
 #include "facts/facts.hpp"
 #include "fuzz.hpp"
 #include "profile/profile.hpp"
