@@ -66,7 +66,8 @@ Json inlined(const Json& node, const Json& definitions, int depth)
             const std::string prefix = "#/definitions/";
             const auto ref = value.get<std::string>();
             if (!ref.starts_with(prefix)) throw std::runtime_error("cannot follow " + ref);
-            const Json used = inlined(definitions.at(ref.substr(prefix.size())), definitions, depth + 1);
+            const Json used = inlined(definitions.at(ref.substr(prefix.size())), definitions,
+                                      depth + 1);
             for (const auto& [name, inner] : used.items()) {
                 if (!node.contains(name)) object[name] = inner;
             }
@@ -78,7 +79,8 @@ Json inlined(const Json& node, const Json& definitions, int depth)
 }
 
 // The part that decides at run time. Patterns are left out: std::regex costs more than all the
-// rest of a parse, and the checks in code say the same with better messages.
+// rest of a parse. So is uniqueItems: valijson compares and reports every pair, and a list of some
+// thousand equal items takes gigabytes. The checks in code say the same with better messages.
 Json lean(const Json& node, bool is_schema)
 {
     if (node.is_array()) {
@@ -90,6 +92,7 @@ Json lean(const Json& node, bool is_schema)
     Json object = Json::object();
     for (const auto& [key, value] : node.items()) {
         if (is_schema && (key == "description" || key == "title" || key == "pattern" ||
+                          key == "uniqueItems" ||
                           key == "default" || key.starts_with("$") || key.starts_with("x-"))) {
             continue;
         }

@@ -58,8 +58,9 @@ PermittedSet read_set(Reader& root, std::string_view key)
         if (auto flaw = normalise(key, items[i])) {
             root.refuse_at(flaw->code, profile::item_path(root.path(key), i), flaw->message,
                            flaw->hint);
-        } else {
-            set.insert(std::move(items[i]));
+        } else if (!set.insert(items[i]).second) {
+            root.refuse_at("repeated", profile::item_path(root.path(key), i),
+                           "\"" + escaped(items[i]) + "\" is listed twice");
         }
     }
     return set;

@@ -7,6 +7,7 @@
 
 #include "policy/pattern.hpp"
 #include "profile/check.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::policy {
 
@@ -162,6 +163,24 @@ bool is_usable(const SetKey& set, std::string_view value)
     return set.kind != Kind::path || !profile::flaw_in_path(value);
 }
 
+// Of a maximum or a demand one bundle decides and the others would have allowed more; of a set
+// each takes its part away.
+std::string render_places(const EffectivePolicy& policy, const Decision& decision)
+{
+    std::string text;
+    std::string others;
+    const bool is_set = find_set(decision.key) != nullptr;
+    const SourceLocation decider = policy.source_of(decision.key);
+    for (const SourceLocation& place : decision.by) {
+        if (is_set || place == decider) {
+            text += (text.empty() ? "" : ", ") + show(place);
+        } else {
+            others += (others.empty() ? "" : ", ") + show(place);
+        }
+    }
+    return others.empty() ? text : text + " (also " + others + ")";
+}
+
 }  // namespace
 
 EffectivePolicy EffectivePolicy::meet(std::vector<LocatedBundle> bundles,
@@ -169,7 +188,8 @@ EffectivePolicy EffectivePolicy::meet(std::vector<LocatedBundle> bundles,
 {
     EffectivePolicy policy;
     std::sort(bundles.begin(), bundles.end(), [](const LocatedBundle& a, const LocatedBundle& b) {
-        return std::pair(place_of(a, ""), a.bundle.name) < std::pair(place_of(b, ""), b.bundle.name);
+        return std::pair(place_of(a, ""), a.bundle.name) <
+               std::pair(place_of(b, ""), b.bundle.name);
     });
     std::sort(broken.begin(), broken.end(), [](const BrokenBundle& a, const BrokenBundle& b) {
         return std::tie(a.file, a.why) < std::tie(b.file, b.why);
@@ -256,9 +276,11 @@ std::string render_explain(const EffectivePolicy& policy)
     }
     for (const LocatedBundle& bundle : policy.bundles()) {
         text += "bundle " + escaped(bundle.bundle.name) + " (" + escaped(place_of(bundle, "").file);
-        if (!bundle.bundle.valid_until.empty()) text += ", valid until " + bundle.bundle.valid_until;
+        if (!bundle.bundle.valid_until.empty())
+            text += ", valid until " + bundle.bundle.valid_until;
         text += ")\n";
     }
+    if (policy.decisions().empty() && !policy.broken().empty()) return text;
     if (policy.decisions().empty()) {
         return text + "No bundle limits anything: whatever a profile may say is permitted.\n";
     }
@@ -274,10 +296,7 @@ std::string render_explain(const EffectivePolicy& policy)
         std::string line = decision.key + std::string(key_width + 2 - decision.key.size(), ' ');
         const std::string value = escaped(decision.value);
         line += value + std::string(value_width - std::min(value.size(), value_width) + 2, ' ');
-        for (std::size_t i = 0; i < decision.by.size(); ++i) {
-            line += (i == 0 ? "" : ", ") + show(decision.by[i]);
-        }
-        text += line + "\n";
+        text += line + render_places(policy, decision) + "\n";
     }
     return text + "\nWhat is not listed is permitted.\n";
 }

@@ -76,7 +76,8 @@ struct Decision {
 class EffectivePolicy {
 public:
     // The meet of all bundles; the result does not depend on their order or repetition.
-    static EffectivePolicy meet(std::vector<LocatedBundle> bundles, std::vector<BrokenBundle> broken = {});
+    static EffectivePolicy meet(std::vector<LocatedBundle> bundles,
+                                std::vector<BrokenBundle> broken = {});
 
     const Bundle& limits() const noexcept { return meet_; }  // name is empty
     const std::vector<LocatedBundle>& bundles() const noexcept { return bundles_; }  // sorted

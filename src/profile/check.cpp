@@ -77,6 +77,7 @@ private:
     void within(const std::string& key, std::uint64_t value, std::uint64_t low, std::uint64_t high)
     {
         if (value >= low && value <= high) return;
+        if (value == 0) return refuse("out-of-range", key, "must be more than 0");
         refuse("out-of-range", key, std::to_string(value) + " is not between " +
                                         std::to_string(low) + " and " + std::to_string(high));
     }
@@ -159,8 +160,9 @@ private:
                                           " bytes, at most 131072");
         }
         if (total > kMostArgvBytes) {
-            refuse("too-long", "process.env", "all variables together have " +
-                                                  std::to_string(total) + " bytes, at most 1048576");
+            refuse("too-long", "process.env",
+                   "all variables together have " + std::to_string(total) +
+                       " bytes, at most 1048576");
         }
         refuse("process.cwd", flaw_in_path(process.cwd.str()));
         within("process.umask", process.umask, 0, 0777);
@@ -199,7 +201,8 @@ private:
         if (is_path_prefix(source, *guarded) && source != *guarded) {
             why = "\"" + source + "\" contains " + *guarded + ", which is protected";
         }
-        refuse("protected-source", key, why, "grant the folder that is needed, not what is above it");
+        refuse("protected-source", key, why,
+               "grant the folder that is needed, not what is above it");
     }
 
     // A place inside where something of ours may appear.
@@ -238,7 +241,8 @@ private:
         if (mount.type != MountType::tmpfs) {
             if (mount.size) refuse("contradiction", key + ".size", "only a tmpfs has a size");
             if (mount.mode) refuse("contradiction", key + ".mode", "only a tmpfs has a mode");
-            if (mount.type == MountType::bind && !mount.read_only && profile_.process.user.uid == 0) {
+            if (mount.type == MountType::bind && !mount.read_only &&
+                profile_.process.user.uid == 0) {
                 refuse("writable-bind-as-root", key + ".read_only",
                        "a writable bind and user 0 together would make files of root on the host",
                        "give the process another user, or make the bind read-only");
@@ -288,7 +292,8 @@ private:
                    "say mode = \"egress\" or leave the rules out");
         }
         if (!egress && !network.publish.empty()) {
-            refuse("contradiction", "network.publish", "ports are published only with mode = \"egress\"");
+            refuse("contradiction", "network.publish",
+                   "ports are published only with mode = \"egress\"");
         }
         for (std::size_t i = 0; i < network.rules.size(); ++i) {
             const NetworkRule& rule = network.rules[i];
@@ -322,7 +327,8 @@ private:
     void resources()
     {
         const Resources& resources = profile_.resources;
-        const auto size = [&](const char* key, const std::optional<Bytes>& value, std::uint64_t low) {
+        const auto size = [&](const char* key, const std::optional<Bytes>& value,
+                              std::uint64_t low) {
             if (value) within(std::string("resources.") + key, value->count, low, kMostInteger);
         };
         size("memory", resources.memory, 1);
@@ -360,7 +366,8 @@ private:
     {
         const Lifecycle& lifecycle = profile_.lifecycle;
         if (lifecycle.restart == RestartPolicy::no && lifecycle.max_restarts) {
-            refuse("contradiction", "lifecycle.max_restarts", "nothing restarts with restart = \"no\"");
+            refuse("contradiction", "lifecycle.max_restarts",
+                   "nothing restarts with restart = \"no\"");
         }
         if (lifecycle.max_restarts) {
             within("lifecycle.max_restarts", *lifecycle.max_restarts, 0, 1'000'000);
@@ -395,7 +402,8 @@ private:
             }
             if (secret.env) {
                 refuse(key + ".env", flaw_in_env_name(*secret.env));
-                if (profile_.process.env.contains(*secret.env) || !used.insert(*secret.env).second) {
+                if (profile_.process.env.contains(*secret.env) ||
+                    !used.insert(*secret.env).second) {
                     refuse("repeated", key + ".env", "the variable \"" + *secret.env +
                                                          "\" is set elsewhere too");
                 }

@@ -34,6 +34,11 @@ void read_drivers(Reader& root, OperatorConfig& config)
             if (const auto driver = from_name<Driver>(name)) config.drivers.push_back(*driver);
         }
         std::sort(config.drivers.begin(), config.drivers.end());
+        const auto again = std::adjacent_find(config.drivers.begin(), config.drivers.end());
+        if (again != config.drivers.end()) {
+            root.refuse("repeated", "drivers",
+                        "\"" + std::string(to_string(*again)) + "\" is listed twice");
+        }
     }
     config.default_driver = root.choice<Driver>("default_driver").value_or(config.default_driver);
     const auto& drivers = config.drivers;
@@ -59,8 +64,9 @@ void read_artifacts(const Reader& table, OperatorConfig& config)
             entry.refuse(flaw->code, "version", flaw->message, flaw->hint);
         }
         if (!pin.sha256.empty() && !canon::is_digest(pin.sha256)) {
-            entry.refuse("bad-digest", "sha256", "\"" + escaped(pin.sha256) + "\" is not a digest",
-                         "\"sha256:\" and 64 lower-case hexadecimal digits, as config init writes it");
+            entry.refuse(
+                "bad-digest", "sha256", "\"" + escaped(pin.sha256) + "\" is not a digest",
+                "\"sha256:\" and 64 lower-case hexadecimal digits, as config init writes it");
         }
         config.artifacts[name] = std::move(pin);
     }
@@ -205,7 +211,8 @@ std::string render_config(const OperatorConfig& config)
     if (config.microvm.cpus || config.microvm.memory) {
         text += "\n[microvm]\n";
         if (config.microvm.cpus) text += line("cpus", std::to_string(*config.microvm.cpus));
-        if (config.microvm.memory) text += line("memory", in_quotes(format(*config.microvm.memory)));
+        if (config.microvm.memory)
+            text += line("memory", in_quotes(format(*config.microvm.memory)));
     }
     return text + render_artifacts(config);
 }

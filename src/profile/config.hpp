@@ -23,7 +23,8 @@ struct ArtifactPin {
 struct OperatorConfig {
     std::vector<Driver> drivers{Driver::oci};        // which exist; order does not matter
     Driver default_driver = Driver::oci;             // for isolation = "sandbox"
-    std::map<std::string, ArtifactPin> artifacts;    // "crun", "sandbox-init", "qemu", "virtiofsd", "kernel", "initrd"
+    // "crun", "sandbox-init", "sandbox-shim", "qemu", "virtiofsd", "kernel", "initrd"
+    std::map<std::string, ArtifactPin> artifacts;
     std::string accelerator = "kvm";                 // "kvm" | "tcg"
     bool accept_emulated = false;                    // tcg only where said
     std::optional<std::string> cgroup_parent;        // below the hierarchy root: "/sandbox"

@@ -4,6 +4,18 @@
 #include <cmath>
 #include <utility>
 
+namespace sandbox::profile {
+namespace {
+struct ParserAssertion {};
+[[noreturn]] void parser_assertion_failed() { throw ParserAssertion{}; }
+}  // namespace
+}  // namespace sandbox::profile
+
+// toml++ 3.3 asserts where a table header does not begin with a key ("[:"), and with NDEBUG assumes
+// it instead. A file from outside must not end a process: the assertion throws, in every build.
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expr) ((expr) ? void() : ::sandbox::profile::parser_assertion_failed())
 // Debian's package would pull in a shared library; everything is compiled here instead.
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
@@ -14,9 +26,11 @@
 #pragma GCC diagnostic ignored "-Wshadow"
 #include <toml++/toml.h>
 #pragma GCC diagnostic pop
+#pragma pop_macro("NDEBUG")
 
 #include "base/utf8.hpp"
 #include "profile/profile.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -114,6 +128,7 @@ private:
 
     void refuse(std::string code, const std::string& path, std::string message, std::string hint)
     {
+        if (document_.diagnostics.size() >= kMostDiagnostics) return;
         document_.diagnostics.push_back({std::move(code), path, document_.where[path],
                                          std::move(message), std::move(hint)});
     }
@@ -172,14 +187,36 @@ std::string quoted_part(std::string_view text)
     return std::string(text.substr(begin + 1, end - begin - 1));
 }
 
-Diagnostic from_parse_error(const toml::parse_error& error, std::string_view file)
+// The table that a line lies in, for the key path of a mistake that ended the parsing: the nearest
+// header above. Good enough for people; nothing is decided by it.
+std::string enclosing_table(std::string_view toml, std::uint32_t line)
+{
+    std::string table;
+    for (std::uint32_t at = 1; at < line && !toml.empty(); ++at) {
+        const std::size_t end = std::min(toml.find('\n'), toml.size());
+        std::string_view text = toml.substr(0, end);
+        toml.remove_prefix(std::min(end + 1, toml.size()));
+        const std::size_t first = text.find_first_not_of(" \t[");
+        const std::size_t last = text.find(']');
+        const bool header = text.substr(0, 1) == "[" && first != text.npos && last != text.npos;
+        if (header && last > first) table = text.substr(first, last - first);
+    }
+    return table;
+}
+
+Diagnostic from_parse_error(const toml::parse_error& error, std::string_view toml,
+                            std::string_view file)
 {
     const std::string_view text = error.description();
-    Diagnostic diagnostic{"syntax", {}, location(file, error.source().begin), std::string(text), {}};
+    Diagnostic diagnostic{
+        "syntax", {}, location(file, error.source().begin), std::string(text), {}};
     const std::size_t redefined = text.find("cannot redefine existing");
     if (redefined != std::string_view::npos) {
         diagnostic.code = "duplicate-key";
         diagnostic.key = quoted_part(text.substr(redefined));
+        const std::string table = enclosing_table(toml, diagnostic.at.line);
+        const bool header = text.find("existing table") != text.npos;
+        if (!table.empty() && !header) diagnostic.key = table + "." + diagnostic.key;
         diagnostic.message = "the key is written twice";
         diagnostic.hint = "keep one of them";
     } else {
@@ -197,6 +234,32 @@ bool is_bare_key(std::string_view name)
         if (!bare) return false;
     }
     return true;
+}
+
+// Where a table header does not begin with a key: the parser gave up without saying so.
+Diagnostic bad_header(std::string_view toml, std::string_view file)
+{
+    Diagnostic diagnostic{"syntax", {}, {std::string(file), 1, 1},
+                          "not TOML: a table header does not begin with a name",
+                          "[name] or [[name]]; between quotation marks where the name holds more "
+                          "than letters, digits, '-' and '_'"};
+    std::uint32_t line = 0;
+    while (!toml.empty()) {
+        ++line;
+        const std::size_t end = std::min(toml.find('\n'), toml.size());
+        const std::string_view text = toml.substr(0, end);
+        toml.remove_prefix(std::min(end + 1, toml.size()));
+        const std::size_t bracket = text.find_first_not_of(" \t");
+        if (bracket == text.npos || text[bracket] != '[') continue;
+        const std::size_t name = text.find_first_not_of("[ \t", bracket);
+        const bool good = name != text.npos && (is_bare_key(text.substr(name, 1)) ||
+                                                text.find_first_of("\"']", name) == name);
+        if (good) continue;
+        diagnostic.at.line = line;
+        diagnostic.at.column = static_cast<std::uint32_t>(bracket) + 1;
+        break;
+    }
+    return diagnostic;
 }
 
 }  // namespace
@@ -227,7 +290,9 @@ Document read_toml(std::string_view toml, std::string_view file)
         document.json = Converter(document, file).table(root, "");
         document.parsed = true;
     } catch (const toml::parse_error& error) {
-        document.diagnostics.push_back(from_parse_error(error, file));
+        document.diagnostics.push_back(from_parse_error(error, toml, file));
+    } catch (const ParserAssertion&) {
+        document.diagnostics.push_back(bad_header(toml, file));
     }
     return document;
 }

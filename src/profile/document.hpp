@@ -5,11 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 #include "profile/types.hpp"
 
 // TOML -> JSON values and the place of each key. The only user of toml++.
 namespace sandbox::profile {
+
+// Nobody reads more, and the work for a hostile file stays bounded.
+inline constexpr std::size_t kMostDiagnostics = 500;
 
 struct Document {
     bool parsed = false;  // false: only diagnostics

@@ -56,7 +56,8 @@ std::optional<std::vector<std::uint16_t>> parse_groups(std::string_view text, bo
             return groups;
         }
         std::uint16_t value = 0;
-        const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value, 16);
+        const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value,
+                                                  16);
         if (part.empty() || part.size() > 4 || error != std::errc{} ||
             end != part.data() + part.size()) {
             return std::nullopt;
@@ -153,7 +154,8 @@ Status check_name(std::string_view written, std::string_view rest)
     if (rest == "*" || rest.empty()) {
         return refused(written, "every host at once is not a rule; name hosts or \"*.name\"");
     }
-    if (rest.find('*') != rest.npos) return refused(written, "\"*\" may only stand first, as \"*.\"");
+    if (rest.find('*') != rest.npos)
+        return refused(written, "\"*\" may only stand first, as \"*.\"");
     if (rest.ends_with('.')) return refused(written, "leave the dot at the end out");
     if (rest.size() > kMostNameBytes) return refused(written, "a name of more than 253 characters");
     if (looks_numeric(rest)) {
@@ -161,7 +163,8 @@ Status check_name(std::string_view written, std::string_view rest)
     }
     while (true) {
         const std::size_t dot = rest.find('.');
-        if (const auto flaw = flaw_in_dns_label(rest.substr(0, dot))) return refused(written, *flaw);
+        if (const auto flaw = flaw_in_dns_label(rest.substr(0, dot)))
+            return refused(written, *flaw);
         if (dot == std::string_view::npos) return {};
         rest.remove_prefix(dot + 1);
     }
@@ -191,7 +194,8 @@ Result<std::string> canonical_host(std::string_view host)
         if (c == '@') return refused(host, "user information has no place in a rule");
         if (c == '%') return refused(host, "percent signs (escapes, zone ids) are not read");
         if (c == '/') return refused(host, "a host is wanted, not a URL or a network");
-        if (c == '[' || c == ']') return refused(host, "brackets that do not enclose an IPv6 address");
+        if (c == '[' || c == ']')
+            return refused(host, "brackets that do not enclose an IPv6 address");
         name += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
     }
     if (auto ip = canonical_ip(name)) {
@@ -209,6 +213,7 @@ Result<Destination> parse_destination(std::string_view text)
     Destination destination;
     std::string_view host;
     std::string_view port;
+    if (text.find("://") != text.npos) return refused(text, "wants HOST:PORT, not a URL");
     if (text.starts_with('[')) {
         const std::size_t close = text.find(']');
         if (close == text.npos || text.substr(close + 1, 1) != ":") {

@@ -7,6 +7,7 @@
 #include "profile/host.hpp"
 #include "profile/names.hpp"
 #include "profile/profile.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -171,7 +172,8 @@ Process read_process(const Json& json)
     process.env = json.at("env").get<std::map<std::string, std::string>>();
     process.cwd = GuestPath(json.at("cwd").get<std::string>());
     process.user = wanted(parse_user(json.at("user").get_ref<const std::string&>()), "user");
-    process.umask = wanted(parse_mode(json.at("umask").get_ref<const std::string&>(), 0777), "umask");
+    process.umask = wanted(parse_mode(json.at("umask").get_ref<const std::string&>(), 0777),
+                           "umask");
     process.terminal = json.at("terminal").get<bool>();
     process.timeout = maybe_millis(json, "timeout");
     process.rlimits = json.at("rlimits").get<std::map<std::string, std::uint64_t>>();

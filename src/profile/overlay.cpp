@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <charconv>
 
 #include "base/diagnostic.hpp"
 #include "profile/check.hpp"
@@ -76,18 +77,26 @@ bool covers_something(const Profile& profile, const Mount& mount)
 }
 
 // The places of later mounts move down with them.
-void forget_mount(Locations& where, std::size_t index, std::size_t count)
+void forget_mount(Locations& where, std::size_t index)
 {
-    for (std::size_t i = index; i < count; ++i) {
-        const std::string old = item_path("mount", i + 1);
-        const std::string gone = item_path("mount", i);
-        std::erase_if(where, [&](const auto& item) { return item.first.starts_with(gone); });
-        Locations moved;
-        for (const auto& [key, place] : where) {
-            if (key.starts_with(old)) moved[gone + key.substr(old.size())] = place;
+    constexpr std::string_view kHead = "mount[";
+    Locations moved;
+    auto at = where.lower_bound(std::string(kHead));
+    while (at != where.end() && at->first.starts_with(kHead)) {
+        const std::string_view key = at->first;
+        const std::size_t close = key.find(']');
+        std::size_t number = 0;
+        std::from_chars(key.data() + kHead.size(), key.data() + close, number);
+        if (number < index) {
+            ++at;
+            continue;
         }
-        where.merge(moved);
+        if (number > index) {
+            moved[item_path("mount", number - 1) + std::string(key.substr(close + 1))] = at->second;
+        }
+        at = where.erase(at);
     }
+    where.merge(moved);
 }
 
 void remove_mount(Reader& table, Profile& profile, std::vector<Mount>::iterator mount,
@@ -99,8 +108,7 @@ void remove_mount(Reader& table, Profile& profile, std::vector<Mount>::iterator 
                      "mask the path instead: [[mask]] path = \"" + mount->target.str() + "\"");
         return;
     }
-    forget_mount(where, static_cast<std::size_t>(mount - profile.mounts.begin()),
-                 profile.mounts.size());
+    forget_mount(where, static_cast<std::size_t>(mount - profile.mounts.begin()));
     profile.mounts.erase(mount);
 }
 
@@ -146,7 +154,8 @@ void overlay_deny(Reader& table, Profile& profile, Locations& where, Document& d
 {
     const std::vector<std::string> list = table.texts("deny");
     if (!list.empty() && profile.network.mode == NetworkMode::host) {
-        table.refuse("overlay-widens", "deny", "the profile has the host's network, which no rule holds",
+        table.refuse("overlay-widens", "deny",
+                     "the profile has the host's network, which no rule holds",
                      "an overlay may say mode = \"none\"");
         return;
     }
@@ -236,7 +245,8 @@ void overlay_lifecycle(Reader table, Lifecycle& lifecycle)
     if (const auto restart = table.choice<RestartPolicy>("restart")) {
         if (*restart > lifecycle.restart) {
             table.refuse("overlay-widens", "restart",
-                         "\"" + std::string(to_string(*restart)) + "\" restarts more than the profile's \"" +
+                         "\"" + std::string(to_string(*restart)) +
+                             "\" restarts more than the profile's \"" +
                              std::string(to_string(lifecycle.restart)) + "\"",
                          "an overlay may only narrow");
         } else {
@@ -284,7 +294,8 @@ ParsedProfile apply_overlay(const LocatedProfile& base, std::string_view toml,
         Reader root(document);
         overlay_process(root.table("process"), profile.process);
         if (root.table("rootfs").flag("read_only") == true) profile.rootfs.read_only = true;
-        for (const Reader& item : root.tables("mount")) overlay_mount(item, profile, narrowed.where);
+        for (const Reader& item : root.tables("mount"))
+            overlay_mount(item, profile, narrowed.where);
         overlay_masks(root, profile, narrowed.where, document);
         overlay_network(root.table("network"), profile, narrowed.where, document);
         overlay_resources(root.table("resources"), profile.resources);

@@ -61,8 +61,9 @@ Rootfs read_rootfs(Reader table)
             rootfs = *std::move(parsed);
         } else {
             table.refuse("bad-value", "source", "\"" + escaped(*source) + "\" is no root",
-                         source->starts_with('/') ? "write \"dir:" + *source + "\""
-                                                  : "\"host\", \"dir:/path\" or \"image:reference\"");
+                         source->starts_with('/')
+                             ? "write \"dir:" + *source + "\""
+                             : "\"host\", \"dir:/path\" or \"image:reference\"");
         }
     }
     rootfs.read_only = table.flag("read_only").value_or(true);

@@ -22,7 +22,8 @@ struct ParsedProfile {
 ParsedProfile parse_profile(std::string_view toml, std::string_view file);
 
 // A fragment from a less trusted place. It may narrow; each refusal names the key.
-ParsedProfile apply_overlay(const LocatedProfile& base, std::string_view toml, std::string_view file);
+ParsedProfile apply_overlay(const LocatedProfile& base, std::string_view toml,
+                            std::string_view file);
 
 // Normal form: every key present, defaults filled in. Round trip:
 // from_json(to_json(p)) == p.

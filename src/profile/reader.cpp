@@ -9,6 +9,7 @@
 #include "base/diagnostic.hpp"
 #include "profile/check.hpp"
 #include "profile/normal.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -194,6 +195,8 @@ void Reader::refuse(std::string code, std::string_view name, std::string message
 void Reader::refuse_at(std::string code, const std::string& place, std::string message,
                        std::string hint)
 {
+    // Here and not only in add_new, whose look-up of known keys costs as many steps as there are.
+    if (document_->diagnostics.size() >= kMostDiagnostics) return;
     add_new(document_->diagnostics, {{std::move(code), place, locate(document_->where, place),
                                       std::move(message), std::move(hint)}});
 }
@@ -203,6 +206,7 @@ void add_new(std::vector<Diagnostic>& diagnostics, std::vector<Diagnostic> more)
     std::set<std::string> known;
     for (const Diagnostic& diagnostic : diagnostics) known.insert(diagnostic.key);
     for (Diagnostic& diagnostic : more) {
+        if (diagnostics.size() >= kMostDiagnostics) return;
         if (known.contains(diagnostic.key)) continue;
         diagnostics.push_back(std::move(diagnostic));
     }

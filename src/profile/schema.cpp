@@ -9,6 +9,7 @@
 #include "profile/names.hpp"
 #include "profile/profile.hpp"
 #include "profile/validator.hpp"
+#include "canon/json.hpp"
 
 // valijson decides whether a document obeys; what stands here says why in words for people.
 namespace sandbox::profile {
@@ -105,6 +106,7 @@ private:
     void refuse(std::string code, const std::string& path, std::string message,
                 std::string hint = {})
     {
+        if (document_.diagnostics.size() >= kMostDiagnostics) return;
         document_.diagnostics.push_back({std::move(code), path, locate(document_.where, path),
                                          std::move(message), std::move(hint)});
     }
@@ -134,19 +136,23 @@ private:
         } else if (value.is_string() && (wanted == "an integer" || wanted == "a number" ||
                                          wanted == "a boolean")) {
             hint = "write it without quotation marks";
-        } else if (wanted == "an array" && value.is_object() && path.find('.') == std::string::npos) {
+        } else if (wanted == "an array" && value.is_object() &&
+                   path.find('.') == std::string::npos) {
             hint = "write [[" + path + "]] instead of [" + path + "]";
         } else if (wanted == "an array") {
             hint = "write [" + shown(value) + "]";
         }
-        refuse("bad-type", path, "wants " + wanted + ", found " + kind_of(value), hint);
+        refuse("bad-type", path, "wants " + wanted + ", found " + kind_of(value), std::move(hint));
         return false;
     }
 
     void choices(const Json& schema, const Json& value, const std::string& path)
     {
         if (const auto found = schema.find("const"); found != schema.end() && *found != value) {
-            refuse("bad-value", path, "must be " + shown(*found) + ", found " + shown(value));
+            // Where an overlay's key takes one value only, that value is the narrower one.
+            const bool narrows = elsewhere_ != nullptr && path != "version";
+            refuse("bad-value", path, "must be " + shown(*found) + ", found " + shown(value),
+                   narrows ? "an overlay may only narrow" : "");
         }
         const auto found = schema.find("enum");
         if (found == schema.end()) return;
@@ -199,7 +205,7 @@ private:
                                          shown(schema["maxItems"]));
             return;  // one complaint instead of thousands
         }
-        std::set<Json> seen;
+        std::set<Json> seen;  // of the published schema: the lean one leaves this to code
         const auto each = schema.find("items");
         for (std::size_t i = 0; i < value.size(); ++i) {
             if (schema.value("uniqueItems", false) && !seen.insert(value[i]).second) {
@@ -211,13 +217,14 @@ private:
 
     void members(const Json& schema, const Json& value, const std::string& path)
     {
+        if (value.size() != 1 && schema.value("maxProperties", SIZE_MAX) == 1) {
+            refuse("contradiction", path, "wants exactly one of: " + listed(known_keys(schema)));
+            return;
+        }
         if (value.size() > schema.value("maxProperties", SIZE_MAX)) {
             refuse("too-many", path, "has " + std::to_string(value.size()) + " keys, at most " +
                                          shown(schema["maxProperties"]));
             return;
-        }
-        if (value.size() < schema.value("minProperties", std::size_t{0})) {
-            refuse("empty-value", path, "must not be empty");
         }
         if (const auto required = schema.find("required"); required != schema.end()) {
             for (const Json& key : *required) {
@@ -252,6 +259,16 @@ private:
         unknown_key(schema, name, place);
     }
 
+    // The names live in the schema's own JSON.
+    static std::vector<std::string_view> known_keys(const Json& schema)
+    {
+        std::vector<std::string_view> names;
+        const auto known = schema.find("properties");
+        if (known == schema.end()) return names;
+        for (auto it = known->begin(); it != known->end(); ++it) names.push_back(it.key());
+        return names;
+    }
+
     void unknown_key(const Json& schema, const std::string& name, const std::string& place)
     {
         if (elsewhere_ != nullptr && node_at(*elsewhere_, place) != nullptr) {
@@ -259,11 +276,12 @@ private:
                    "set it in the profile itself");
             return;
         }
-        std::vector<std::string_view> names;
-        if (const auto known = schema.find("properties"); known != schema.end()) {
-            for (const auto& [key, value] : known->items()) names.push_back(key);
+        const std::vector<std::string_view> names = known_keys(schema);
+        std::string_view close = nearest(name, names);
+        for (const std::string_view known : names) {
+            // "mem" is too short to be near "memory", and means nothing else.
+            if (close.empty() && name.size() >= 3 && known.starts_with(name)) close = known;
         }
-        const std::string_view close = nearest(name, names);
         refuse("unknown-key", place, "unknown key",
                close.empty() ? "known here: " + listed(names)
                              : "did you mean '" + std::string(close) + "'?");
@@ -357,7 +375,8 @@ std::vector<Diagnostic> check_schema(std::string_view schema_name, const Json& j
 {
     const CompiledSchema* validator = published_validator(schema_name);
     if (validator == nullptr) {
-        return {{"schema", {}, {}, "there is no schema named '" + std::string(schema_name) + "'", {}}};
+        return {
+            {"schema", {}, {}, "there is no schema named '" + std::string(schema_name) + "'", {}}};
     }
     const std::vector<SchemaFailure> failures = validator->validate(json);
     if (failures.empty()) return {};

@@ -55,7 +55,11 @@ std::string character_name(char32_t c)
 std::string first_wrong_character(std::string_view text, std::size_t at)
 {
     const Utf8Char c = decode_utf8(text.substr(at));
-    std::string where = ", character " + std::to_string(at + 1);
+    std::size_t count = 1;  // characters as a person counts them, not bytes
+    for (std::size_t i = 0; i < at; ++count) {
+        i += std::max<std::size_t>(1, decode_utf8(text.substr(i)).length);
+    }
+    const std::string where = ", character " + std::to_string(count);
     if (c.length == 0) return "a byte that is not UTF-8" + where;
     if (c.value < 0x20 || c.value == 0x7F) {
         return "the control character " + character_name(c.value) + where;
@@ -117,7 +121,8 @@ std::optional<Flaw> flaw_in_text(std::string_view text)
         const Utf8Char c = decode_utf8(text.substr(i));
         const bool wrong = c.length == 0 || c.value < 0x20 || (c.value >= 0x7F && c.value < 0xA0);
         if (wrong) {
-            return Flaw{"control-character", in_quotes(text) + " has " + first_wrong_character(text, i),
+            return Flaw{"control-character",
+                        in_quotes(text) + " has " + first_wrong_character(text, i),
                         {}};
         }
         i += c.length;
@@ -132,7 +137,8 @@ std::optional<Flaw> flaw_in_path(std::string_view text)
         return Flaw{"bad-path", "a path has at most 4095 bytes", {}};
     }
     if (text.front() != '/') {
-        return Flaw{"bad-path", in_quotes(text) + " is relative", "write it from the root, with '/' first"};
+        return Flaw{"bad-path", in_quotes(text) + " is relative",
+                    "write it from the root, with '/' first"};
     }
     if (auto flaw = flaw_in_text(text)) return flaw;
     if (text == "/") return std::nullopt;
@@ -140,7 +146,8 @@ std::optional<Flaw> flaw_in_path(std::string_view text)
         const std::size_t end = std::min(text.find('/', begin), text.size());
         const std::string_view part = text.substr(begin, end - begin);
         if (part.empty()) {
-            return Flaw{"bad-path", in_quotes(text) + " has '//' or ends with '/'", "write each '/' once"};
+            return Flaw{"bad-path", in_quotes(text) + " has '//' or ends with '/'",
+                        "write each '/' once"};
         }
         if (part == "." || part == "..") {
             return Flaw{"bad-path", in_quotes(text) + " has '" + std::string(part) + "' in it",
@@ -178,11 +185,14 @@ std::optional<Flaw> flaw_in_capability(std::string_view text)
     for (const char c : text) {
         upper += c >= 'a' && c <= 'z' ? static_cast<char>(c - ('a' - 'A')) : c;
     }
-    if (!upper.starts_with("CAP_")) upper = "CAP_" + upper;
-    const std::string_view close = nearest(upper, known);
+    // Compared without the prefix that all names share: it would make strangers look alike.
+    if (upper.starts_with("CAP_")) upper.erase(0, 4);
+    std::vector<std::string_view> bare;
+    for (const std::string_view name : known) bare.push_back(name.substr(4));
+    const std::string_view close = nearest(upper, bare);
     return Flaw{"bad-value", "no capability is named " + in_quotes(text),
                 close.empty() ? "capabilities(7) lists the names"
-                              : "did you mean \"" + std::string(close) + "\"?"};
+                              : "did you mean \"CAP_" + std::string(close) + "\"?"};
 }
 
 std::optional<std::string> canonical_cpuset(std::string_view text)
@@ -224,14 +234,20 @@ std::span<const std::string_view> capability_names() noexcept
 {
     // linux/capability.h, up to CAP_LAST_CAP of Linux 6.12
     static constexpr std::array<std::string_view, 41> kNames{
-        "CAP_AUDIT_CONTROL", "CAP_AUDIT_READ", "CAP_AUDIT_WRITE", "CAP_BLOCK_SUSPEND", "CAP_BPF",
-        "CAP_CHECKPOINT_RESTORE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH",
-        "CAP_FOWNER", "CAP_FSETID", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_KILL", "CAP_LEASE",
-        "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN", "CAP_MAC_OVERRIDE", "CAP_MKNOD", "CAP_NET_ADMIN",
-        "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_RAW", "CAP_PERFMON", "CAP_SETFCAP",
-        "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYSLOG", "CAP_SYS_ADMIN", "CAP_SYS_BOOT",
-        "CAP_SYS_CHROOT", "CAP_SYS_MODULE", "CAP_SYS_NICE", "CAP_SYS_PACCT", "CAP_SYS_PTRACE",
-        "CAP_SYS_RAWIO", "CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_WAKE_ALARM"};
+        "CAP_AUDIT_CONTROL",   "CAP_AUDIT_READ",   "CAP_AUDIT_WRITE",
+        "CAP_BLOCK_SUSPEND",   "CAP_BPF",          "CAP_CHECKPOINT_RESTORE",
+        "CAP_CHOWN",           "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH",
+        "CAP_FOWNER",          "CAP_FSETID",       "CAP_IPC_LOCK",
+        "CAP_IPC_OWNER",       "CAP_KILL",         "CAP_LEASE",
+        "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN",    "CAP_MAC_OVERRIDE",
+        "CAP_MKNOD",           "CAP_NET_ADMIN",    "CAP_NET_BIND_SERVICE",
+        "CAP_NET_BROADCAST",   "CAP_NET_RAW",      "CAP_PERFMON",
+        "CAP_SETFCAP",         "CAP_SETGID",       "CAP_SETPCAP",
+        "CAP_SETUID",          "CAP_SYSLOG",       "CAP_SYS_ADMIN",
+        "CAP_SYS_BOOT",        "CAP_SYS_CHROOT",   "CAP_SYS_MODULE",
+        "CAP_SYS_NICE",        "CAP_SYS_PACCT",    "CAP_SYS_PTRACE",
+        "CAP_SYS_RAWIO",       "CAP_SYS_RESOURCE", "CAP_SYS_TIME",
+        "CAP_SYS_TTY_CONFIG",  "CAP_WAKE_ALARM"};
     return kNames;
 }
 

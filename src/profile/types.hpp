@@ -53,7 +53,7 @@ struct Process {
     std::uint32_t umask = 0022;
     bool terminal = false;
     std::optional<Millis> timeout;
-    std::map<std::string, std::uint64_t> rlimits;  // "nofile" -> 1024; names as getrlimit(2), lower case
+    std::map<std::string, std::uint64_t> rlimits;  // "nofile" -> 1024; as getrlimit(2), lower case
     bool operator==(const Process&) const = default;
 };
 

@@ -5,6 +5,8 @@
 #include <array>
 #include <charconv>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wold-style-cast"
@@ -21,6 +23,7 @@
 
 #include "profile/document.hpp"
 #include "profile/embedded.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -117,10 +120,11 @@ std::vector<SchemaFailure> CompiledSchema::validate(const Json& document) const
     if (validator.validate(state_->schema, NlohmannJsonAdapter(document), &results)) {
         return failures;
     }
+    std::set<std::pair<std::string, std::string>> seen;
     for (const auto& error : results) {
         SchemaFailure failure{path_of(error.context, document), error.description};
         // valijson reports most failures twice, once for the value and once for its parent.
-        if (std::find(failures.begin(), failures.end(), failure) == failures.end()) {
+        if (seen.emplace(failure.path, failure.text).second) {
             failures.push_back(std::move(failure));
         }
     }

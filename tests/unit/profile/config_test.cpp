@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include "profile/document.hpp"
+#include "profile/profile.hpp"
+
+namespace sandbox::profile {
+
+namespace {
+
+ParsedConfig parse(const std::string& more)
+{
+    return parse_config("version = 1\n" + more, "config.toml");
+}
+
+std::string first(const ParsedConfig& parsed)
+{
+    return parsed.diagnostics.empty() ? "" : format(parsed.diagnostics.front());
+}
+
+OperatorConfig full()
+{
+    OperatorConfig config;
+    config.drivers = {Driver::oci, Driver::microvm};
+    config.default_driver = Driver::microvm;
+    for (const char* name :
+         {"crun", "sandbox-init", "sandbox-shim", "qemu", "virtiofsd", "kernel", "initrd"}) {
+        config.artifacts[name] = {HostPath("/opt/" + std::string(name)), "1.0 \"x\" \\ \t",
+                                  "sha256:" + std::string(64, 'b')};
+        config.artifacts[name].version = "1.0 \"x\" \\";
+    }
+    config.accelerator = "tcg";
+    config.accept_emulated = true;
+    config.cgroup_parent = "/sandbox/inner";
+    config.max_sandboxes = 7;
+    config.log_size = Bytes{1234};
+    config.log_files = 2;
+    config.id_base = 65536 * 9;
+    config.id_ranges = 3;
+    config.directories = {{"state", "/data/state"}, {"run", "/run/other"}};
+    config.microvm = {3, Bytes{1ULL << 30}};
+    return config;
+}
+
+}  // namespace
+
+TEST(OperatorConfig, BuiltInDefaultsAreWhatAnEmptyFileMeans)
+{
+    const auto parsed = parse("");
+    ASSERT_TRUE(parsed.config) << first(parsed);
+    EXPECT_EQ(*parsed.config, OperatorConfig{});
+}
+
+TEST(OperatorConfig, RendersTomlThatParsesBackEqual)
+{
+    for (const OperatorConfig& config : {OperatorConfig{}, full()}) {
+        const auto parsed = parse_config(render_config(config), "c");
+        ASSERT_TRUE(parsed.config) << first(parsed) << "\n" << render_config(config);
+        EXPECT_EQ(*parsed.config, config);
+    }
+}
+
+TEST(OperatorConfig, WhatIsRenderedObeysThePublishedSchema)
+{
+    const Document document = read_toml(render_config(full()), "c");
+    ASSERT_TRUE(document.parsed);
+    EXPECT_TRUE(check_schema("config", document.json).empty());
+}
+
+TEST(OperatorConfig, RemembersWhereKeysWereWritten)
+{
+    const auto parsed = parse("max_sandboxes = 3\n[logs]\nfiles = 2\n");
+    ASSERT_TRUE(parsed.config);
+    EXPECT_EQ(parsed.where.at("logs.files"), (SourceLocation{"config.toml", 4, 1}));
+}
+
+TEST(OperatorConfig, EmulationMustBeAcceptedInWords)
+{
+    EXPECT_NE(first(parse("accelerator = \"tcg\"\n")).find("accept_emulated = true"),
+              std::string::npos);
+    EXPECT_TRUE(parse("accelerator = \"tcg\"\naccept_emulated = true\n").config);
+    EXPECT_FALSE(parse("accelerator = \"hvf\"\n").config);
+}
+
+TEST(OperatorConfig, TheDefaultDriverIsOneOfTheDrivers)
+{
+    EXPECT_FALSE(parse("drivers = [\"microvm\"]\n").config);
+    EXPECT_TRUE(parse("drivers = [\"microvm\"]\ndefault_driver = \"microvm\"\n").config);
+    EXPECT_FALSE(parse("drivers = []\n").config);
+    EXPECT_FALSE(parse("drivers = [\"oci\", \"oci\"]\n").config);
+}
+
+TEST(OperatorConfig, IdRangesAreWholeAndEndBelowTheLastId)
+{
+    EXPECT_FALSE(parse("[ids]\nbase = 65537\n").config);
+    EXPECT_FALSE(parse("[ids]\nbase = 0\n").config);
+    EXPECT_FALSE(parse("[ids]\nbase = 4294836224\nranges = 2\n").config);
+    EXPECT_TRUE(parse("[ids]\nbase = 4294836224\nranges = 1\n").config);
+}
+
+TEST(OperatorConfig, RefusesPathsThatAreNotNormal)
+{
+    for (const char* line :
+         {"cgroup_parent = \"sandbox\"", "cgroup_parent = \"/\"", "cgroup_parent = \"/a/../b\"",
+          "directories.state = \"relative\"", "directories.run = \"/\"", "directories.run = \"\"",
+          "artifacts.crun = { path = \"crun\", version = \"1\", sha256 = \"\" }"}) {
+        EXPECT_FALSE(parse(std::string(line) + "\n").config) << line;
+    }
+}
+
+TEST(OperatorConfig, RefusesDigestsThatAreNoDigests)
+{
+    const auto pin = [](const std::string& digest) {
+        return parse("[artifacts.crun]\npath = \"/usr/bin/crun\"\nversion = \"1\"\nsha256 = \"" +
+                     digest + "\"\n");
+    };
+    EXPECT_TRUE(pin("sha256:" + std::string(64, '0')).config);
+    EXPECT_FALSE(pin("sha256:" + std::string(64, 'A')).config);
+    EXPECT_FALSE(pin("sha256:" + std::string(63, 'a')).config);
+    EXPECT_FALSE(pin("md5:" + std::string(67, 'a')).config);
+}
+
+TEST(OperatorConfig, NamesUnknownKeysWithTheNearest)
+{
+    EXPECT_NE(first(parse("max_sandbox = 1\n")).find("did you mean 'max_sandboxes'?"),
+              std::string::npos);
+    EXPECT_NE(first(parse("[artifacts.runc]\n")).find("did you mean 'crun'?"), std::string::npos);
+    EXPECT_FALSE(parse("[logs]\nsize = \"0\"\n").config);
+}
+
+}  // namespace sandbox::profile
