@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "audit/audit.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::audit {
 

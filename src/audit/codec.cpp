@@ -5,6 +5,7 @@
 
 #include "base/utf8.hpp"
 #include "plan/fields.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::audit {
 

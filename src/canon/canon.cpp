@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 
 #include <set>
 #include <vector>

@@ -8,7 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+// Declares only: who touches a value includes "canon/json.hpp" (it is slow to compile).
+#include <nlohmann/json_fwd.hpp>
 
 #include "base/result.hpp"
 

@@ -123,6 +123,7 @@ private:
         run->add_option("--name", store_.run.name, "Name of the sandbox");
         run->add_flag("-d,--detach", store_.run.detach, "Return once the workload runs");
         run->add_flag("--rm", store_.run.remove, "Remove the sandbox when it ends; logs stay");
+        add_format(*run);
         run->add_flag("-i,--interactive", store_.run.interactive, "Pass standard input on");
 
         CLI::App* stop = verb(app_, "stop", "TERM, then KILL after the stop timeout", store_.stop);

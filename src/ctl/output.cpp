@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sys/file.hpp"
+#include "canon/json.hpp"
 
 #include <yaml-cpp/yaml.h>
 
@@ -52,7 +53,15 @@ void say(std::string_view line)
 
 void complain(const Error& error)
 {
-    say("sandboxctl: " + escaped(error.message()));
+    // Some messages list several findings, one a line.
+    const std::string message = error.message();
+    std::string_view rest = message;
+    std::string text = "sandboxctl: ";
+    for (std::size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+        text += escaped(rest.substr(0, end)) + "\n";
+        rest.remove_prefix(end + 1);
+    }
+    say(text + escaped(rest));
 }
 
 void complain(const std::vector<Diagnostic>& diagnostics)

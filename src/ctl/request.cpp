@@ -8,6 +8,7 @@
 
 #include "ctl/output.hpp"
 #include "supervisor/host.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::ctl {
 

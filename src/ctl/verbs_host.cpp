@@ -9,6 +9,7 @@
 #include "supervisor/inspect.hpp"
 #include "supervisor/planning.hpp"
 #include "wire/protocol.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::ctl {
 

@@ -4,6 +4,7 @@
 #include "ctl/verbs.hpp"
 #include "supervisor/embedded.hpp"
 #include "supervisor/inspect.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::ctl {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 #include "ctl/output.hpp"
 #include "ctl/request.hpp"
 #include "ctl/verbs.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "facts/facts.hpp"
+#include "canon/json.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include <array>
 #include <limits>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::ledger {
 

@@ -3,7 +3,7 @@
 #include <concepts>
 #include <limits>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 #include "ledger/records.hpp"
 
 namespace sandbox::ledger {

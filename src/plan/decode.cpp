@@ -5,6 +5,7 @@
 #include "profile/names.hpp"
 #include "profile/normal.hpp"
 #include "profile/profile.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::plan {
 

@@ -3,6 +3,7 @@
 
 #include "plan/codec.hpp"
 #include "profile/profile.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::plan {
 

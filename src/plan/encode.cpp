@@ -3,6 +3,7 @@
 
 #include "profile/normal.hpp"
 #include "profile/profile.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::plan {
 

@@ -2,6 +2,7 @@
 #include "plan/fields.hpp"
 
 #include "base/diagnostic.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::plan {
 

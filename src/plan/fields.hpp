@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 
 // Strict reading of JSON objects whose keys are all known and all present.
 namespace sandbox::plan {

@@ -3,6 +3,7 @@
 
 #include "plan/codec.hpp"
 #include "plan/fields.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::plan {
 

@@ -13,6 +13,7 @@
 #include "sys/fd.hpp"
 #include "sys/file.hpp"
 #include "sys/process.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::probe {
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "resolve/steps.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::resolve {
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "sys/file.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::shim {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/control_protocol.hpp"
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::shim {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/utf8.hpp"
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::shim {
 

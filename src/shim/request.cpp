@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::shim {
 

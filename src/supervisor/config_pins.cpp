@@ -14,6 +14,7 @@
 #include "supervisor/config_files.hpp"
 #include "sys/fd.hpp"
 #include "sys/file.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 

@@ -6,6 +6,7 @@
 
 #include "base/diagnostic.hpp"
 #include "supervisor/doctor.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 

@@ -10,6 +10,7 @@
 #include "supervisor/inspect.hpp"
 #include "supervisor/planning.hpp"
 #include "sys/file.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 

@@ -10,6 +10,7 @@
 #include "shim/audit_log.hpp"
 #include "supervisor/context.hpp"
 #include "sys/file.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 

@@ -17,6 +17,7 @@
 #include "shim/guest_link.hpp"
 #include "supervisor/stdin_pump.hpp"
 #include "sys/file.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 

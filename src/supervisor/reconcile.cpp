@@ -224,7 +224,11 @@ Result<Report> reconcile(Ledger& ledger, const driver::ResourceContext& context)
     auto candidates = TRY(find_candidates(context));
     const auto view = TRY(read_view(ledger));
     const auto observed = TRY(observe(view, std::move(candidates), context));
-    return apply(ledger, context, view, observed);
+    Report report = TRY(apply(ledger, context, view, observed));
+    // A shim that was killed could not leave its cgroup; busy ones stay.
+    TRY_VOID(sys::cgroup::remove_if_empty(context.cgroups, driver::shims_cgroup(context.cgroup_parent)));
+    TRY_VOID(sys::cgroup::remove_if_empty(context.cgroups, context.cgroup_parent));
+    return report;
 }
 
 Result<Report> reconcile_one(Ledger& ledger, const driver::ResourceContext& context,

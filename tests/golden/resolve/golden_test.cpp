@@ -13,6 +13,7 @@
 #include "policy/policy.hpp"
 #include "profile/profile.hpp"
 #include "resolve/resolve.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::resolve {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "../resolve/world.hpp"
 #include "profile/profile.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::audit {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "canon/canon.hpp"
+#include "canon/json.hpp"
 #include "driver/oci/sources.hpp"
 #include "fixture.hpp"
 #include "sys/seccomp/compile.hpp"

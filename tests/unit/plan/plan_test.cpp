@@ -8,6 +8,7 @@
 #include "../resolve/world.hpp"
 #include "plan/codec.hpp"
 #include "profile/profile.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::plan {
 namespace {

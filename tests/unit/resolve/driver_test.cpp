@@ -4,6 +4,7 @@
 
 #include "profile/profile.hpp"
 #include "world.hpp"
+#include "canon/json.hpp"
 
 namespace sandbox::resolve {
 namespace {
