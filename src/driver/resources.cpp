@@ -137,10 +137,17 @@ Status undo_cgroup(const Entry& entry, const ResourceContext& context)
     TRY_VOID(tree.remove(deadline));
     if (entry.kind != EntryKind::cgroup_root) return {};
     const std::string parent = entry.name.substr(0, entry.name.rfind('/'));
-    return parent.empty() ? Status{} : sys::cgroup::remove_if_empty(context.cgroups, parent);
+    if (parent.empty()) return {};
+    TRY_VOID(sys::cgroup::remove_if_empty(context.cgroups, shims_cgroup(parent)));
+    return sys::cgroup::remove_if_empty(context.cgroups, parent);
 }
 
 }  // namespace
+
+std::string shims_cgroup(std::string_view cgroup_parent)
+{
+    return std::string(cgroup_parent) + "/shims";
+}
 
 std::string resource_name(EntryKind kind, const SandboxId& id, std::string_view cgroup_parent,
                           std::string_view detail)

@@ -42,6 +42,10 @@ struct ResourceContext {
 std::string resource_name(ledger::EntryKind kind, const SandboxId& id,
                           std::string_view cgroup_parent, std::string_view detail = {});
 
+// The cgroup that shims and log workers share, beside those of the sandboxes. Nobody's entry: the
+// last shim to end removes it, or else the next reconcile.
+std::string shims_cgroup(std::string_view cgroup_parent);
+
 // Entries that rest with the sandbox until it is removed (state_dir) or pruned (log_files).
 bool outlives_run(ledger::EntryKind kind) noexcept;
 

@@ -14,6 +14,7 @@
 #include "shim/keeper.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
+#include "canon/json.hpp"
 
 // sandbox-shim shim:ID STATE RUNTIME RUNTIME-DIGEST INIT INIT-DIGEST, with the launcher's socket as
 // descriptor 3. Started before the plan exists: it seals the programs meanwhile and touches nothing
@@ -129,17 +130,37 @@ Status detach()
     return {};
 }
 
-// The cgroup that shims and log workers live in, beside the sandboxes'.
-Status leave_callers_cgroup(const std::string& parent, const std::vector<std::string>& controllers)
+Status join(const sys::cgroup::Host& host, const std::string& path,
+            const std::vector<std::string>& controllers)
 {
-    const auto host = TRY(sys::cgroup::detect());
-    auto tree = TRY(sys::cgroup::CgroupTree::create(host, parent + "/shims", controllers));
+    const auto tree = TRY(sys::cgroup::CgroupTree::create(host, path, controllers));
     const auto handles = TRY(tree.join_handles());
     const auto numbers = handles.task_numbers();
     if (const int error = sys::cgroup::join_self(numbers); error != 0) {
-        return fail(Error::from_errno(error, "join", parent + "/shims"));
+        return fail(Error::from_errno(error, "join", path));
     }
     return {};
+}
+
+Status leave_callers_cgroup(const std::string& parent, const std::vector<std::string>& controllers)
+{
+    const auto host = TRY(sys::cgroup::detect());
+    // The last shim removes the cgroup, maybe between our making it and our joining it.
+    constexpr int kAttempts = 20;
+    for (int attempt = 1;; ++attempt) {
+        auto joined = join(host, driver::shims_cgroup(parent), controllers);
+        const bool removed = !joined && (joined.error().errnum() == ENOENT || joined.error().errnum() == ENODEV);
+        if (!removed || attempt == kAttempts) return joined;
+    }
+}
+
+// A parent left empty is removed. What fails here is found empty by the next reconcile.
+void leave_own_cgroup(const std::string& parent)
+{
+    const auto host = sys::cgroup::detect();
+    if (!host) return;
+    if (!sys::cgroup::leave(*host, driver::shims_cgroup(parent))) return;
+    static_cast<void>(sys::cgroup::remove_if_empty(*host, parent));
 }
 
 // What went wrong on our side, to whoever launched and into the audit; then everything goes.
@@ -152,6 +173,7 @@ int give_up(const LaunchRequest& request, Journal& journal, int launcher, Launch
     std::string why = failure.error.message();
     if (!recorded) why += "; recording it failed: " + recorded.error().message();
     if (!cleaned) why += "; cleaning up failed: " + cleaned.error().message();
+    leave_own_cgroup(request.cgroup_parent);
     tell(launcher, Failed{failure.step, why});
     static_cast<void>(journal.settle());
     return 1;
@@ -164,15 +186,28 @@ Result<ledger::Exit> keep(Generation& running, Journal& journal, sys::UniqueFd l
     Keeper keeper(running, journal, std::move(launcher));
     failpoint("gate.before");
     TRY_VOID(open_gate(running));
+    running.timing.mark("gate");
     failpoint("gate.after");
     TRY_VOID(journal.running(running.pid1, launched_event(running)));
+    running.timing.mark("running-commit");
     TRY_VOID(keeper.open_for_business());
     TRY_VOID(save_evidence(running));
+    running.timing.mark("evidence-file");
     return keeper.keep();
 }
 
+// Gone with the state folder of a sandbox that is not kept; else for whoever asks.
+void save_timing(Timing timing, const LaunchRequest& request)
+{
+    timing.mark("cleaned");
+    if (request.on_exit == OnExit::remove) return;
+    if (const auto folder = sys::open_dir(request.binding.state_dir.str())) {
+        static_cast<void>(timing.save(folder->get()));
+    }
+}
+
 int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedPrograms& programs,
-                    sys::UniqueFd launcher, char* marker)
+                    sys::UniqueFd launcher, Timing timing, char* marker)
 {
     const LaunchRequest request = start.request;
     // For the bad news: the keeper drops its clients once they have their answer.
@@ -180,8 +215,9 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
     const int to_launcher = spare ? spare->get() : -1;
     failpoint("effect.none");
     auto joined = leave_callers_cgroup(request.cgroup_parent, start.plan->resources.controllers);
+    timing.mark("shim-cgroup");
     auto generation = joined ? prepare(std::move(start.request), std::move(start.plan), programs,
-                                       std::move(start.client), journal, marker)
+                                       std::move(start.client), journal, std::move(timing), marker)
                              : std::unexpected(LaunchFailure{"shim-cgroup", joined.error(), {}});
     if (!generation) return give_up(request, journal, to_launcher, std::move(generation.error()));
     auto ended = keep(**generation, journal, std::move(launcher));
@@ -190,15 +226,20 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
         generation->reset();
         return give_up(request, journal, to_launcher, std::move(failure));
     }
+    timing = std::move((*generation)->timing);
     generation->reset();
     failpoint("ended.told");
     const auto cleaned = unwind(journal, request, ledger::State::stopped);
+    save_timing(std::move(timing), request);
+    leave_own_cgroup(request.cgroup_parent);
     static_cast<void>(journal.settle());
     return cleaned ? 0 : 1;
 }
 
 int run(char** argv)
 {
+    Timing timing;
+    timing.mark("main");
     sys::UniqueFd launcher(kLauncherFd);
     if (auto detached = detach(); !detached) {
         tell(launcher.get(), Failed{"detach", detached.error().message()});
@@ -207,7 +248,9 @@ int run(char** argv)
     const std::map<std::string, std::string> expected{{"oci.runtime", argv[4]},
                                                       {"sandbox-init", argv[6]}};
     auto programs = driver::oci::seal(expected, HostPath(argv[3]), HostPath(argv[5]));
+    timing.mark("programs-sealed");
     auto journal = Journal::open(argv[2]);
+    timing.mark("ledger-open");
     auto start = await_request(launcher.get());
     if (start && !*start) return 0;  // the launcher gave up: nothing was made
     if (!start) {
@@ -230,7 +273,9 @@ int run(char** argv)
         }
     }
     journal->bind((*start)->request);
-    return launch_and_keep(std::move(**start), *journal, *programs, std::move(launcher), argv[1]);
+    timing.mark("request");
+    return launch_and_keep(std::move(**start), *journal, *programs, std::move(launcher),
+                           std::move(timing), argv[1]);
 }
 
 }  // namespace

@@ -148,4 +148,8 @@ private:
 // Removes the parent "/sandbox" in every hierarchy where it is empty by now; busy is success.
 [[nodiscard]] Status remove_if_empty(const Host& host, const std::string& path);
 
+// Moves the calling process, which is single-threaded, to the root of every hierarchy that has
+// `path`, and removes `path` where it was the last in it.
+[[nodiscard]] Status leave(const Host& host, const std::string& path);
+
 }  // namespace sandbox::sys::cgroup

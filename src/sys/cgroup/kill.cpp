@@ -218,4 +218,15 @@ Status remove_if_empty(const Host& host, const std::string& path)
     return {};
 }
 
+Status leave(const Host& host, const std::string& path)
+{
+    for (const Hierarchy& hierarchy : host.hierarchies) {
+        if (::access((hierarchy.mount + path).c_str(), F_OK) != 0) continue;
+        const char* file = hierarchy.version == Version::v1 ? "/tasks" : "/cgroup.procs";
+        auto members = TRY(open_file(hierarchy.mount + file, O_WRONLY));
+        TRY_VOID(write_all(members.get(), "0"));
+    }
+    return remove_if_empty(host, path);
+}
+
 }  // namespace sandbox::sys::cgroup
