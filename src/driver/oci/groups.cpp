@@ -2,10 +2,7 @@
 #include "driver/oci/groups.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <set>
 
 #include "driver/oci/launch.hpp"
 #include "sys/file.hpp"
@@ -41,21 +38,6 @@ Status apply_limits(const plan::ExecutionPlan& plan, const Groups& groups)
     TRY_VOID(groups.workload->enable_for_children(plan->resources.controllers));
     TRY_VOID(groups.control->set(to_sys(plan->resources.control)));
     return groups.workload->set(to_sys(plan->resources.workload));
-}
-
-Result<std::vector<std::string>> session_names(const cgroup::CgroupTree& workload)
-{
-    std::set<std::string> names;
-    for (const std::string& folder : workload.folders()) {
-        const sys::UniqueFd dir = TRY(sys::open_dir(folder));
-        for (const std::string& entry : TRY(sys::list_dir(dir.get()))) {
-            struct stat status{};
-            if (::fstatat(dir.get(), entry.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-                S_ISDIR(status.st_mode))
-                names.insert(entry);
-        }
-    }
-    return std::vector<std::string>(names.begin(), names.end());
 }
 
 Result<std::vector<std::string>> list_cgroups(const plan::ExecutionPlan& plan,
@@ -121,19 +103,13 @@ Status remove_session_leaf(const plan::ExecutionPlan&, const Binding& binding,
     return leaf.remove(deadline);
 }
 
-Result<std::uint64_t> oom_kills(const plan::ExecutionPlan& plan, const Binding& binding)
+Result<std::uint64_t> oom_kills(const plan::ExecutionPlan& /*plan*/, const Binding& binding)
 {
     const cgroup::Host host = TRY(cgroup::detect());
     const auto workload = TRY(cgroup::CgroupTree::find(host, binding.cgroup + "/workload"));
     if (workload.empty()) return std::uint64_t{0};
-    std::uint64_t kills = TRY(workload.usage()).oom_kills;
-    if (plan->resources.version != plan::CgroupVersion::v1) return kills;
-    // v1 counts a kill in the victim's own cgroup and not above it (memcg_memory_event).
-    for (const std::string& session : TRY(session_names(workload))) {
-        const auto leaf = TRY(cgroup::CgroupTree::find(host, workload.path() + "/" + session));
-        if (!leaf.empty()) kills += TRY(leaf.usage()).oom_kills;
-    }
-    return kills;
+    // Of the sessions below too, in both hierarchies (sys/cgroup/usage.cpp).
+    return TRY(workload.usage()).oom_kills;
 }
 
 Status kill_all(std::string_view path, std::chrono::milliseconds deadline)
