@@ -27,10 +27,6 @@ struct Groups {
 // Passes controllers on, writes the limits, reads them back.
 [[nodiscard]] Status apply_limits(const plan::ExecutionPlan& plan, const Groups& groups);
 
-// Leaves below <id>/workload, in any hierarchy.
-[[nodiscard]] Result<std::vector<std::string>> session_names(
-    const sys::cgroup::CgroupTree& workload);
-
 std::vector<sys::cgroup::Setting> to_sys(const std::vector<plan::CgroupSetting>& settings);
 
 }  // namespace sandbox::driver::oci
