@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives the real programs as a user would, and reports in TAP.
+
+Each scenario gets a Root of its own: a --root, a cgroup parent and a folder for grants that no
+other test shares. When it ends, everything is removed by the product's own verbs and the census
+must be what it was.
+"""
+import collections
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
+BIN = os.environ.get('SANDBOX_BIN_DIR') or os.path.join(SOURCE, 'build', 'bin')
+SANDBOXCTL = os.path.join(BIN, 'sandboxctl')
+ATTACKER = os.environ.get('SANDBOX_ATTACKER', '')
+PATIENCE = 30  # seconds that anything here may take on a busy machine
+
+Done = collections.namedtuple('Done', 'code out err')
+
+
+def load_census():
+    path = os.environ.get('SANDBOX_CENSUS') or os.path.join(SOURCE, 'dev', 'census')
+    loader = importlib.machinery.SourceFileLoader('census', path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader('census', loader))
+    loader.exec_module(module)
+    return module
+
+
+sys.dont_write_bytecode = True
+CENSUS = load_census()
+
+
+class Tap:
+    count, bad = 0, 0
+
+    @classmethod
+    def _line(cls, word, sentence):
+        cls.count += 1
+        # '#' starts a directive.
+        print(f'{word} {cls.count} - {sentence.replace("#", "no. ")}', flush=True)
+
+    @classmethod
+    def check(cls, condition, sentence, *facts):
+        if not condition:
+            cls.bad += 1
+            for fact in facts:
+                for line in str(fact).splitlines()[:30]:
+                    print(f'# {line[:400]}', flush=True)
+        cls._line('ok' if condition else 'not ok', sentence)
+        return bool(condition)
+
+    @classmethod
+    def skip(cls, sentence, why):
+        cls.count += 1
+        print(f'ok {cls.count} - {sentence} # SKIP {why}', flush=True)
+
+    @classmethod
+    def same(cls, found, wanted, sentence, *facts):
+        return cls.check(found == wanted, sentence, f'wanted {wanted!r}', f'found  {found!r}', *facts)
+
+
+check, same, skip = Tap.check, Tap.same, Tap.skip
+
+
+def until(predicate, what, seconds=PATIENCE):
+    """Waits for something that announces itself to nobody."""
+    end = time.monotonic() + seconds
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f'{what}: not within {seconds} s')
+        select.select([], [], [], 0.01)
+
+
+def read_until(stream, mark, seconds=PATIENCE):
+    """Reads an unbuffered pipe or terminal until `mark` has come; returns what was read."""
+    fd = stream if isinstance(stream, int) else stream.fileno()
+    end, data = time.monotonic() + seconds, b''
+    while mark not in data:
+        ready, _, _ = select.select([fd], [], [], max(0, end - time.monotonic()))
+        if not ready:
+            raise TimeoutError(f'{mark!r} did not come, only {data[-300:]!r}')
+        try:
+            piece = os.read(fd, 65536)
+        except OSError:  # a terminal whose other side closed
+            piece = b''
+        if not piece:
+            raise EOFError(f'{mark!r} did not come, only {data[-300:]!r}')
+        data += piece
+    return data
+
+
+def start_time(pid):
+    with open(f'/proc/{pid}/stat') as file:
+        text = file.read()
+    return text[text.rfind(')') + 2:].split()[19]
+
+
+class Root:
+    number = 0
+
+    def __init__(self, config=''):
+        Root.number += 1
+        self.base = tempfile.mkdtemp(prefix='sandbox-it-', dir='/tmp')
+        os.chmod(self.base, 0o755)  # what is granted is looked up by users of the sandbox
+        self.path = os.path.join(self.base, 'root')
+        self.work = os.path.join(self.base, 'work')
+        self.parent = f'/sandbox-it-{os.getpid()}-{Root.number}'
+        self.children = []
+        os.makedirs(os.path.join(self.path, 'etc/sandbox/org.d'))
+        os.mkdir(self.work, 0o755)
+        self.write(os.path.join(self.path, 'etc/sandbox/config.toml'),
+                   f'version = 1\ncgroup_parent = "{self.parent}"\n{config}')
+        self.before = self.census()
+
+    @staticmethod
+    def write(path, text, mode=0o644):
+        with open(path, 'wb') as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        os.chmod(path, mode)
+        return path
+
+    def command(self, *args):
+        return [SANDBOXCTL, '--root', self.path, *map(str, args)]
+
+    def ctl(self, *args, stdin=b'', env=None, cwd=None, timeout=PATIENCE * 2):
+        ended = subprocess.run(self.command(*args), input=stdin, capture_output=True, env=env, cwd=cwd,
+                               timeout=timeout)
+        return Done(ended.returncode, ended.stdout.decode(errors='surrogateescape'),
+                    ended.stderr.decode(errors='surrogateescape'))
+
+    def spawn(self, *args, **options):
+        options = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE,
+                   'bufsize': 0, **options}
+        child = subprocess.Popen(self.command(*args), **options)
+        self.children.append(child)
+        return child
+
+    def json(self, *args):
+        done = self.ctl(*args)
+        try:
+            return json.loads(done.out)
+        except ValueError:
+            raise AssertionError(f'{args}: no JSON: {done}') from None
+
+    def profile(self, name='t', argv=('/bin/true',), text='', process='', isolation='sandbox'):
+        """Writes a profile; `process` adds to [process], `text` is what follows."""
+        body = f'version = 1\nname = "{name}"\n'
+        if isolation:
+            body += f'isolation = "{isolation}"\n'
+        if argv is not None:
+            body += f'[process]\nargv = {json.dumps(list(argv))}\n'
+        return self.write(os.path.join(self.work, name + '.toml'), body + process + '\n' + text)
+
+    def bundle(self, text, name='10-test.toml', mode=0o644):
+        return self.write(os.path.join(self.path, 'etc/sandbox/org.d', name), text, mode)
+
+    def grant(self, name, files=(), mode=0o755, owner=0):
+        folder = os.path.join(self.work, name)
+        os.makedirs(folder)
+        for file, text in dict(files).items():
+            os.chown(self.write(os.path.join(folder, file), text), owner, owner)
+        os.chown(folder, owner, owner)
+        os.chmod(folder, mode)
+        return folder
+
+    def attacker(self):
+        """A folder with the attacker in it, and the mount that shows it inside as /probe."""
+        folder = self.grant('attacker')
+        shutil.copy(ATTACKER, folder)
+        return folder, bind(folder, '/probe')
+
+    def ps(self, *args):
+        return self.json('ps', '-o', 'json', *args)
+
+    def one(self, reference):
+        return self.json('inspect', reference)
+
+    def census(self):
+        host = CENSUS.Host([self.path], [self.parent], 'sb')
+        # Anything else of this machine is not for a test that runs beside others.
+        own = host.count()
+        own.pop('ipc')
+        own['files'] = [path for path in own['files'] if not path.startswith('/tmp/crun.')]
+        return own
+
+    def census_clean(self, sentence, seconds=5, but=()):
+        """`but` names kinds that may differ, such as files where a sandbox rests."""
+        found = {}
+
+        def clean():
+            now = self.census()
+            found.clear()
+            for kind, items in now.items():
+                extra = sorted(set(items) - set(self.before[kind]))
+                if extra and kind not in but:
+                    found[kind] = extra
+            return not found
+        try:
+            # The clean-up goes on after the exit status has been told.
+            until(clean, 'a clean census', seconds)
+        except TimeoutError:
+            pass
+        return check(not found, sentence, json.dumps(found, indent=1))
+
+    def census_clean_of(self, sandbox, seconds=5):
+        """Nothing but the records of this sandbox is left, whatever else lives in the root."""
+        found = {}
+
+        def clean():
+            found.clear()
+            for kind, items in self.census().items():
+                rest = [item for item in items if sandbox in item and '/var/lib/sandbox/sandboxes/' not in item]
+                if rest:
+                    found[kind] = rest
+            return not found
+        try:
+            until(clean, 'a clean census', seconds)
+        except TimeoutError:
+            pass
+        return check(not found, 'the census has nothing of it', json.dumps(found, indent=1))
+
+    def close(self, scenario):
+        try:
+            for sandbox in self.ps():
+                self.ctl('rm', '-f', sandbox['id'])
+            self.census_clean(f'{scenario}: nothing is left behind')
+        finally:
+            for child in self.children:
+                if child.poll() is None:
+                    child.kill()
+                child.wait()
+                for stream in (child.stdin, child.stdout, child.stderr):
+                    if stream and not stream.closed:
+                        stream.close()
+            self.sweep()
+            shutil.rmtree(self.base, ignore_errors=True)
+
+    def sweep(self):
+        """What a failed clean-up left must not disturb the next run."""
+        for folder in reversed(self.census()['cgroups']):
+            try:
+                with open(folder + '/cgroup.procs') as file:
+                    for pid in file.read().split():
+                        os.kill(int(pid), signal.SIGKILL)
+                until(lambda: not open(folder + '/cgroup.procs').read(), folder, 2)
+                os.rmdir(folder)
+            except (OSError, TimeoutError):
+                pass
+
+
+def bind(source, target, read_only=True):
+    return (f'[[mount]]\ntype = "bind"\nsource = "{source}"\ntarget = "{target}"\n'
+            f'read_only = {str(read_only).lower()}\n')
+
+
+def tmpfs(target, size='16MiB'):
+    return f'[[mount]]\ntype = "tmpfs"\ntarget = "{target}"\nsize = "{size}"\nmode = "1777"\n'
+
+
+def mask(path):
+    return f'[[mask]]\npath = "{path}"\n'
+
+
+SCENARIOS = []
+
+
+def scenario(function=None, config=''):
+    """Registers `function(root)`; its name, with spaces, heads its TAP lines."""
+    if function is None:
+        return lambda f: scenario(f, config)
+    SCENARIOS.append((function, config))
+    return function
+
+
+def main():
+    """usage: PROGRAM [WORD...]   runs the scenarios whose name holds one of the words"""
+    if os.geteuid() != 0:
+        print('1..0 # SKIP launching sandboxes with these drivers needs root')
+        return
+    if not os.access(SANDBOXCTL, os.X_OK):
+        print(f'1..1\n# no {SANDBOXCTL}: set SANDBOX_BIN_DIR\nnot ok 1 - programs are built')
+        sys.exit(1)
+    os.umask(0o022)
+    print('TAP version 13')
+    for function, config in SCENARIOS:
+        title = re.sub('_', ' ', function.__name__)
+        if sys.argv[1:] and not any(word in function.__name__ for word in sys.argv[1:]):
+            continue
+        root, began = Root(config), time.monotonic()
+        try:
+            function(root)
+        except Exception:  # a scenario that breaks must not take the others with it
+            check(False, f'{title}: runs to its end', traceback.format_exc())
+        finally:
+            root.close(title)
+        print(f'# {title}: {time.monotonic() - began:.1f} s')
+    print(f'1..{Tap.count}')
+    sys.exit(1 if Tap.bad else 0)
