@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "product.hpp"
+#include "stage.hpp"
+#include "timed.hpp"
+
+namespace sandbox::bench {
+
+struct Peer {
+    std::string name;
+    Command command;
+    Series spaced;
+    Series close;  // back to back
+};
+
+struct Peers {
+    std::vector<Peer> list;          // ours first, bare crun second
+    std::vector<std::string> facts;  // who is absent and why, and what is not equal
+};
+
+// Each is tried once; who does not run /bin/true is left out, with the fact.
+[[nodiscard]] Result<Peers> find_peers(const Product& product, const Stage& stage,
+                                       const Options& options);
+
+// Spaced: A B C A B C, a pause before each. Back to back: blocks of ten of each in turn, so that
+// what one leaves to do after its answer falls on itself; the first of a block is not counted.
+[[nodiscard]] Status measure_peers(Peers& peers, const Options& options);
+
+}  // namespace sandbox::bench
