@@ -146,6 +146,13 @@ std::string protected_reason(std::string_view path, const Binding& binding)
     std::vector<std::string_view> folders(kProtected.begin(), kProtected.end());
     if (run != "/") folders.push_back(run);
     if (state != "/") folders.push_back(state);
+    // --root puts the configuration beside the state, as it does without it.
+    constexpr std::string_view kStateTail = "/var/lib/sandbox";
+    std::string config;
+    if (state.ends_with(kStateTail)) {
+        config = state.substr(0, state.size() - kStateTail.size()) + "/etc/sandbox";
+        folders.push_back(config);
+    }
     for (const std::string_view folder : folders) {
         if (below(path, folder)) return "it lies in " + std::string(folder) + ", never granted";
         if (below(folder, path))
