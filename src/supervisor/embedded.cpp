@@ -40,6 +40,21 @@ Status expect_accepted(ShimConnection& connection, const shim::Request& request)
     return fail(Code::unavailable, "the shim ended before it answered");
 }
 
+// Asks, and waits for the end of the workload as long as it may take.
+Status ask_to_stop(const std::string& run_dir, Millis timeout)
+{
+    auto connection = TRY(ShimConnection::open(run_dir));
+    failpoint("stop.before-request");
+    TRY_VOID(expect_accepted(connection,
+                             shim::StopRequest{static_cast<std::uint64_t>(timeout.count())}));
+    failpoint("stop.accepted");
+    // A workload that obeys at once is gone before we can ask for its end: the shim's own end tells.
+    if (connection.send(shim::WaitRequest{})) {
+        static_cast<void>(connection.receive(sys::Deadline::after(timeout + kShimFarewell)));
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EmbeddedService>> EmbeddedService::open(const Paths& paths, Need need)
@@ -152,12 +167,16 @@ Status EmbeddedService::stop(std::string_view reference,
     if (!ledger::is_active(listed.sandbox.state)) return {};
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     if (!timeout) timeout = TRY(plan_of(reference))->request.lifecycle.stop_timeout;
-    auto connection = TRY(ShimConnection::open(host_.paths.run_of(listed.sandbox.id)));
-    TRY_VOID(expect_accepted(connection,
-                             shim::StopRequest{static_cast<std::uint64_t>(timeout->count())}));
-    TRY_VOID(connection.send(shim::WaitRequest{}));
-    TRY(connection.receive(sys::Deadline::after(*timeout + kShimFarewell)));
-    return await_shim_end(listed.sandbox);
+    const Status asked = ask_to_stop(host_.paths.run_of(listed.sandbox.id), *timeout);
+    failpoint("stop.told");
+    if (!asked) {
+        // It may have ended by itself or by somebody else's stop; a launch has not come so far.
+        const Listed now = TRY(find(listed.sandbox.id.str()));
+        if (ledger::is_active(now.sandbox.state) && now.sandbox.state != ledger::State::running) return asked;
+    }
+    TRY_VOID(await_shim_end(listed.sandbox));
+    const Listed after = TRY(find(listed.sandbox.id.str()));
+    return ledger::is_active(after.sandbox.state) ? fail(dead_shim(after.sandbox)) : Status{};
 }
 
 Status EmbeddedService::kill(std::string_view reference, int signal)
@@ -177,8 +196,8 @@ Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
     const Listed listed = TRY(find(reference));
     if (listed.sandbox.exit) return *listed.sandbox.exit;
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
-    if (auto connection = ShimConnection::open(host_.paths.run_of(listed.sandbox.id))) {
-        TRY_VOID(connection->send(shim::WaitRequest{}));
+    auto connection = ShimConnection::open(host_.paths.run_of(listed.sandbox.id));
+    if (connection && connection->send(shim::WaitRequest{})) {
         while (const auto reply = TRY(connection->receive(sys::Deadline::never()))) {
             if (const auto* ended = std::get_if<shim::Ended>(&*reply)) return ended->exit;
         }
@@ -217,18 +236,27 @@ Status EmbeddedService::remove(std::string_view reference, Force force)
     }
     failpoint("rm.stopped");
     TRY_VOID(await_shim_end(listed.sandbox));
+    failpoint("rm.shim-gone");
     TRY(clean_dead(listed.sandbox));
     ledger_.reset();
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_write));
-    return remove_resting(host_, *ledger, listed.sandbox.id);
+    const Status removed = remove_resting(host_, *ledger, listed.sandbox.id);
+    if (removed) return {};
+    // Another rm was faster: what was asked for is done.
+    const auto now = ledger->find(listed.sandbox.id);
+    if (now && *now && (*now)->state == ledger::State::deleted) return {};
+    return removed;
 }
 
 Result<Report> EmbeddedService::reconcile()
 {
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::create));
     const OpenContext open = TRY(open_context(host_.paths, host_.cgroup_parent()));
+    failpoint("reconcile.before");
     Report report = TRY(supervisor::reconcile(*ledger, open.context));
+    failpoint("reconcile.after");
     TRY_VOID(record_reconcile(host_, *ledger, report));
+    failpoint("reconcile.recorded");
     TRY_VOID(ledger->compact());
     return report;
 }
