@@ -117,15 +117,13 @@ long take_descriptor_of(pid_t pid)
 
 long open_by_handle(const std::string& path)
 {
-    struct {
-        file_handle head;
-        std::array<unsigned char, 128> body;
-    } handle{};
-    handle.head.handle_bytes = sizeof handle.body;
+    alignas(file_handle) std::array<unsigned char, sizeof(file_handle) + MAX_HANDLE_SZ> room{};
+    auto* handle = reinterpret_cast<file_handle*>(room.data());
+    handle->handle_bytes = MAX_HANDLE_SZ;
     int mount_id = 0;
-    if (name_to_handle_at(AT_FDCWD, path.c_str(), &handle.head, &mount_id, 0) != 0) return -1;
+    if (name_to_handle_at(AT_FDCWD, path.c_str(), handle, &mount_id, 0) != 0) return -1;
     const int mount = open(path.c_str(), O_RDONLY);
-    return mount < 0 ? -1 : open_by_handle_at(mount, &handle.head, O_RDONLY);
+    return mount < 0 ? -1 : open_by_handle_at(mount, handle, O_RDONLY);
 }
 
 long connect_abstract(const std::string& name)

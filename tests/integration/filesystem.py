@@ -51,8 +51,8 @@ def host_files(root):
         same(done.out.count('canary'), 0, 'the canary is nowhere')
     finally:
         os.unlink('/etc/sandbox-it-canary')
-    script = ('for p in /x /usr/x /etc/x /bin/x /lib/x /dev/x /root/x /home/x /srv/x /opt/x /var/x; do '
-              'touch $p 2>/dev/null && echo "made $p"; done; rm -rf /usr/share/doc 2>/dev/null; '
+    script = ('for d in "" /usr /etc /bin /lib /dev /root /home /srv /opt /var; do '
+              'touch $d/x 2>/dev/null && echo "made $d/x"; done; rm -rf /usr/share/doc 2>/dev/null; '
               'echo x 2>/dev/null >/etc/passwd && echo wrote; echo end')
     for user in ('1000:1000', '0:0'):
         done = root.ctl('run', root.profile('ro', process=f'user = "{user}"\n'), '--', *SHELL, script)

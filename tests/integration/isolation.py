@@ -221,7 +221,7 @@ def processes_and_kernel_files(root):
               '/dev/net/tun', '/dev/vsock', '/dev/loop-control']
     reads = ['/proc/kcore', '/proc/kmsg', '/proc/keys', '/proc/timer_list', '/proc/interrupts', '/proc/acpi/x', '/sys/firmware',
              '/proc/scsi/scsi', '/proc/1/environ', '/proc/1/stack', '/proc/1/root/etc/shadow', '/etc/shadow',
-             '/root/.bashrc', '/proc/self/cwd/../../etc/shadow', '/proc/sched_debug']
+             '/proc/self/cwd/../../etc/shadow', '/proc/sched_debug']
     script = ('import sys\nfor mode, path in [a.split(",") for a in sys.argv[1:]]:\n  try:\n'
               '    d = open(path, mode + "b").read(1) if mode == "r" else open(path, "r+b") and b"w"\n'
               '    print(path, "got" if d else "empty")\n  except OSError as e: print(path, "refused")')

@@ -95,6 +95,40 @@ def removing(root):
 
 
 @scenario
+def several_at_the_same_time(root):
+    start(root, 'contested')
+    stops = [root.spawn('stop', '-t', '200ms', 'contested') for _ in range(5)]
+    same([(s.wait(PATIENCE), s.stderr.read()) for s in stops], [(0, b'')] * 5, 'five stops at once all succeed')
+    start(root, 'unwanted')
+    removers = [root.spawn('rm', '-f', 'unwanted') for _ in range(5)]
+    ends = [(r.wait(PATIENCE), r.stderr.read()) for r in removers]
+    # One that looks after the removal finds nobody of that name.
+    check(all(code == 0 or b'no sandbox' in err for code, err in ends) and any(code == 0 for code, _ in ends),
+          'five rm -f at once leave it removed', ends)
+    start(root, 'awaited', 'echo ready; sleep 0.3; exit 4')
+    waiters = [root.spawn('wait', 'awaited') for _ in range(5)]
+    same([w.communicate(timeout=PATIENCE)[0] for w in waiters], [b'4\n'] * 5, 'five that wait all learn the status')
+    same(root.ctl('audit', 'verify').code, 0, 'the audit log is whole')
+
+
+@scenario
+def odd_roots(root):
+    place = os.path.join(root.base, *['a long name with spaces ' + 'x' * 60] * 3)
+    os.makedirs(place)
+    parent = root.parent + '-long'
+    os.makedirs(place + '/etc/sandbox')
+    root.write(place + '/etc/sandbox/config.toml', f'version = 1\ncgroup_parent = "{parent}"\n')
+    profile = root.profile()
+    done = root.ctl('run', '--root', place, '-d', '--name', 'far', profile, '--', '/bin/sleep', '100')
+    same((done.code, done.out), (0, 'far\n'), 'a root with a long path, given after the verb', done.err)
+    same(root.ctl('stop', '-t', '100ms', '--root', '.', 'far', cwd=place).code, 0, 'or a relative one')
+    done = root.ctl('rm', '--root', place + '/', 'far')
+    same(done.code, 0, 'or with a slash at its end', done.err)
+    same(root.ps(), [], 'another root knows nothing of it')
+    until(lambda: not os.path.exists('/sys/fs/cgroup/pids' + parent), 'its cgroups are gone')
+
+
+@scenario
 def shapes(root):
     profile = root.profile('shaped').replace('.toml', '') + '.toml'
     with open(profile) as file:
