@@ -167,6 +167,38 @@ def terminals(root):
 
 
 @scenario
+def keys_typed_at_a_terminal(root):
+    profile = root.profile()
+    script = 'trap "echo interrupted; exit 9" INT; echo ready; while :; do sleep 0.02; done'
+    pid, terminal = pty.fork()
+    if pid == 0:
+        command = root.command('run', profile, '--', *SHELL, script)
+        os.execv(command[0], command)
+    read_until(terminal, b'ready')
+    os.write(terminal, b'\x03')
+    read_until(terminal, b'interrupted')
+    same(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 9, 'Ctrl-C reaches the workload and nothing else')
+    os.close(terminal)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        command = root.command('run', '-i', profile, '--', *SHELL, 'echo ready; read x; echo "got $x"; tty || exit 4')
+        os.execv(command[0], command)
+    read_until(terminal, b'ready')
+    os.write(terminal, b'typed\n')
+    read_until(terminal, b'got typed')
+    same(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 4, 'with -i a typed line does, through a pipe of ours')
+    os.close(terminal)
+
+
+@scenario
+def a_reader_that_does_not_read(root):
+    child = root.spawn('run', '--name', 'full', root.profile(), '--', '/usr/bin/yes')
+    child.stdout.read(1)
+    same(root.ctl('stop', '-t', '200ms', 'full').code, 0, 'a workload whose reader does not read can be stopped')
+    same(child.wait(PATIENCE), 143, 'and run ends')
+
+
+@scenario
 def closed_streams(root):
     profile = root.profile()
     child = subprocess.run(['/bin/sh', '-c', 'exec "$@" >&- 2>&- <&-', 'sh',
