@@ -109,6 +109,7 @@ inline constexpr std::string_view kLegacyTiocsti = "kernel.legacy_tiocsti";     
 inline constexpr std::string_view kVsockNsMode = "kernel.vsock_ns_mode";        // note
 inline constexpr std::string_view kHostSmt = "host.smt";                        // note, "on" | "off" | "unknown"
 inline constexpr std::string_view kHostKsm = "host.ksm";                        // note
+inline constexpr std::string_view kHostAlternatives = "host.alternatives";      // "/etc/alternatives"
 inline constexpr std::string_view kHostSwap = "host.swap";                      // note, "on" | "off"
 inline constexpr std::string_view kHostMitigations = "host.mitigations";        // note, "vulnerable: …" | "mitigated"
 inline constexpr std::string_view kHostCorePattern = "host.core_pattern";       // note, "file" | "pipe"

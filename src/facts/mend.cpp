@@ -36,6 +36,7 @@ constexpr auto kKnown = std::to_array<Known>({
     {name::kDriverOci, "add oci to drivers in config.toml and run sandboxctl doctor"},
     {name::kNewuidmap, "install uidmap"},
     {name::kNft, "install nftables"},
+    {name::kHostAlternatives, "nothing to do: only distributions of the Debian family have it"},
     {name::kHostCorePattern, "set kernel.core_pattern to a plain file name"},
     {name::kCpuCount, ""},
     {name::kOnlineCpus, ""},

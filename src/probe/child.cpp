@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -304,6 +305,11 @@ namespace {
 [[noreturn]] void exec_program(const Program& program, int output)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // An ended pipe, not /dev/null: crun gives descriptors 0 to 2 to the container's root, and the
+    // owner of the host's own device would change.
+    std::array<int, 2> input{};
+    if (pipe2(input.data(), O_CLOEXEC) != 0) _exit(126);
+    dup2(input[0], STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     // After this the report pipe is closed on exec or replaced by the passed descriptor.

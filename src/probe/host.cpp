@@ -126,6 +126,17 @@ Finding swap()
     return noted(text->find('\n') == std::string::npos ? "off" : "on", "/proc/swaps");
 }
 
+// Debian's /usr/bin/awk, vi and others are links through this folder of links.
+Finding alternatives()
+{
+    const std::string folder = "/etc/alternatives";
+    struct stat status{};
+    if (lstat(folder.c_str(), &status) != 0) return noted("absent", errno_text("lstat"));
+    const bool ours = S_ISDIR(status.st_mode) && status.st_uid == 0 && (status.st_mode & 022) == 0;
+    return ours ? found(folder, "a folder of root's that nobody else may write")
+                : noted("absent", folder + " is no folder, or others may write it");
+}
+
 Finding core_pattern()
 {
     Finding note = note_of("/proc/sys/kernel/core_pattern", "absent");
@@ -168,6 +179,7 @@ std::map<std::string, facts::Fact> host_facts()
     put(facts, name::kVsockNsMode, note_of("/proc/sys/net/vsock/ns_mode", "absent"));
     put(facts, name::kHostSmt, note_switch("/sys/devices/system/cpu/smt/active", "unknown"));
     put(facts, name::kHostKsm, note_switch("/sys/kernel/mm/ksm/run", "absent"));
+    put(facts, name::kHostAlternatives, alternatives());
     put(facts, name::kHostSwap, swap());
     put(facts, name::kHostMitigations, mitigations());
     put(facts, name::kHostCorePattern, core_pattern());

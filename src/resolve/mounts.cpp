@@ -48,6 +48,24 @@ MountPlan scratch(const profile::Mount& mount)
     return out;
 }
 
+// The host's /usr is whole only with its links through /etc/alternatives: part of the source "host",
+// not a grant of the profile, and so no matter of mount_sources.
+void add_alternatives(Draft& draft)
+{
+    const bool host = std::holds_alternative<profile::HostRootfs>(draft.profile().rootfs.source);
+    if (!host || !draft.rely_on(name::kHostAlternatives)) return;
+    MountPlan out;
+    out.type = MountType::bind;
+    out.source = HostPath(draft.value_of(name::kHostAlternatives));
+    out.target = GuestPath(out.source.str());
+    out.read_only = true;
+    out.ownership = Ownership::overflow;
+    for (const profile::Mount& mount : draft.profile().mounts) {
+        if (mount.target == out.target || mount.target.str() == "/etc") return;
+    }
+    draft.plan.mounts.push_back(std::move(out));
+}
+
 }  // namespace
 
 void resolve_mounts(Draft& draft)
@@ -62,6 +80,7 @@ void resolve_mounts(Draft& draft)
         case MountType::volume: break;  // refused by check_unsupported
         }
     }
+    add_alternatives(draft);
     // A parent's path is a prefix of its children's and sorts before them.
     std::stable_sort(mounts.begin(), mounts.end(), [](const MountPlan& a, const MountPlan& b) {
         return a.target < b.target;

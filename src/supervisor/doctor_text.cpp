@@ -81,6 +81,7 @@ constexpr auto kPurposes = std::to_array<Purpose>({
     {name::kVsockNsMode, "AF_VSOCK is host-wide where this is absent; the filter refuses it"},
     {name::kHostSmt, "sibling threads leak across sandboxes of different trust"},
     {name::kHostKsm, "merged pages are a side channel between sandboxes"},
+    {name::kHostAlternatives, "programs of the host's /usr that are links through it (awk, vi)"},
     {name::kHostSwap, "a sandbox's memory may reach the disk"},
     {name::kHostMitigations, "CPU flaws without a mitigation cross every boundary"},
     {name::kHostCorePattern, "a crash inside starts a host program on hostile input"},

@@ -170,6 +170,19 @@ TEST(ProbeRuntime, StartsAContainerThatKeepsADescriptor)
     EXPECT_EQ(facts.at(std::string(name::kOciRuntimePinned)).value, "default");
 }
 
+TEST(ProbeRuntime, LeavesTheOwnerOfTheNullDeviceAlone)
+{
+    // crun gives its descriptors 0 to 2 to the container's root.
+    struct stat before{};
+    struct stat after{};
+    ASSERT_EQ(stat("/dev/null", &before), 0);
+    probe(standard());
+    ASSERT_EQ(stat("/dev/null", &after), 0);
+    EXPECT_EQ(after.st_uid, before.st_uid);
+    EXPECT_EQ(after.st_ctim.tv_sec, before.st_ctim.tv_sec);
+    EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
+}
+
 TEST(ProbeRuntime, ExecutesNothingThatDiffersFromItsPin)
 {
     ProbeSettings settings = standard();

@@ -269,6 +269,18 @@ TEST(ResolveUnsupported, RefusesRulesAndPortsOfAnEgressNetworkToo)
                             "UNSUPPORTED_REQUIREMENT network-publish-unsupported network.publish"));
 }
 
+TEST(ResolveMounts, CompletesTheHostsUsrWithItsAlternatives)
+{
+    World world = hello();
+    EXPECT_TRUE(planned(world)->mounts.empty());
+    world.facts["host.alternatives"] = {facts::FactStatus::ok, "/etc/alternatives", ""};
+    const auto& mounts = planned(world)->mounts;
+    ASSERT_EQ(mounts.size(), 1U);
+    EXPECT_EQ(mounts[0].target, GuestPath("/etc/alternatives"));
+    EXPECT_TRUE(mounts[0].read_only);
+    EXPECT_EQ(mounts[0].ownership, plan::Ownership::overflow);
+}
+
 TEST(ResolveUnsupported, KeepsAutostartAndLabelsWhichNoDriverEnforces)
 {
     World world = hello();
