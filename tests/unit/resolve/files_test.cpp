@@ -274,7 +274,7 @@ TEST(ResolveMounts, CompletesTheHostsUsrWithItsAlternatives)
     World world = hello();
     EXPECT_TRUE(planned(world)->mounts.empty());
     world.facts["host.alternatives"] = {facts::FactStatus::ok, "/etc/alternatives", ""};
-    const auto& mounts = planned(world)->mounts;
+    const auto mounts = planned(world)->mounts;
     ASSERT_EQ(mounts.size(), 1U);
     EXPECT_EQ(mounts[0].target, GuestPath("/etc/alternatives"));
     EXPECT_TRUE(mounts[0].read_only);
