@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 #include "live.hpp"
 #include "sys/cgroup/cgroup.hpp"
@@ -351,6 +352,29 @@ TEST(OciLaunch, PlacesMountsInsideMounts)
     EXPECT_NE(::access((outer + "/missing").c_str(), F_OK), 0);
 }
 
+// Passing a controller on from the root of the hierarchy changes the host: taken back afterwards.
+class RestoredControllers {
+public:
+    explicit RestoredControllers(std::string file)
+        : file_(std::move(file)), before_(sys::read_file(file_, 4096).value_or(""))
+    {
+    }
+    ~RestoredControllers()
+    {
+        std::istringstream now(sys::read_file(file_, 4096).value_or(""));
+        for (std::string one; now >> one;) {
+            if (before_.find(one) == std::string::npos)
+                static_cast<void>(sys::write_control_at(AT_FDCWD, file_, "-" + one));
+        }
+    }
+    RestoredControllers(const RestoredControllers&) = delete;
+    RestoredControllers& operator=(const RestoredControllers&) = delete;
+
+private:
+    std::string file_;
+    std::string before_;
+};
+
 // On a hybrid host the v2 hierarchy may keep a controller nobody else wanted: enough to walk the
 // whole v2 path (births into cgroups, controllers passed on, leaves joined from inside).
 TEST(OciLaunch, JoinsCgroupsOfTheUnifiedHierarchy)
@@ -371,6 +395,7 @@ TEST(OciLaunch, JoinsCgroupsOfTheUnifiedHierarchy)
         content.resources.workload = {{"hugetlb", "hugetlb.2MB.max", "4194304"}};
     else
         content.resources.workload = {{"pids", "pids.max", "64"}};
+    const RestoredControllers restored(unified->mount + "/cgroup.subtree_control");
     LiveSandbox box(content);
     ASSERT_EQ(box.start(), "");
     const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
