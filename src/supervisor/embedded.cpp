@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "supervisor/embedded.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <csignal>
 
@@ -18,6 +20,8 @@ namespace {
 
 constexpr Millis kShimAnswer{10'000};   // docs/protocol.md: reply deadline
 constexpr Millis kShimFarewell{15'000}; // its own unwinding waits 5 s for processes, twice at most
+constexpr Millis kLaunchEnds{3'000};    // a launch takes some 50 ms; one that hangs is for rm -f
+constexpr int kLaunchGlanceMs = 5;
 constexpr std::size_t kMostPlanBytes = 16U << 20;
 
 Error dead_shim(const ledger::Sandbox& sandbox)
@@ -41,9 +45,8 @@ Status expect_accepted(ShimConnection& connection, const shim::Request& request)
 }
 
 // Asks, and waits for the end of the workload as long as it may take.
-Status ask_to_stop(const std::string& run_dir, Millis timeout)
+Status ask_to_stop(ShimConnection& connection, Millis timeout)
 {
-    auto connection = TRY(ShimConnection::open(run_dir));
     failpoint("stop.before-request");
     TRY_VOID(expect_accepted(connection,
                              shim::StopRequest{static_cast<std::uint64_t>(timeout.count())}));
@@ -160,6 +163,20 @@ Status EmbeddedService::await_shim_end(const ledger::Sandbox& sandbox)
     return fail(Code::deadline_exceeded, "the shim of " + sandbox.name.str() + " does not end");
 }
 
+// A shim listens a moment after the first instruction of its workload: who has seen output of it
+// may come earlier.
+Result<ShimConnection> EmbeddedService::reach_shim(const SandboxId& id)
+{
+    const auto deadline = sys::Deadline::after(kLaunchEnds);
+    while (true) {
+        auto connection = ShimConnection::open(host_.paths.run_of(id));
+        if (connection || deadline.passed()) return connection;
+        const Listed now = TRY(find(id.str()));
+        if (!now.shim_alive || !ledger::is_active(now.sandbox.state)) return connection;
+        poll(nullptr, 0, kLaunchGlanceMs);
+    }
+}
+
 Status EmbeddedService::stop(std::string_view reference,
                              std::optional<std::chrono::milliseconds> timeout)
 {
@@ -167,7 +184,8 @@ Status EmbeddedService::stop(std::string_view reference,
     if (!ledger::is_active(listed.sandbox.state)) return {};
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     if (!timeout) timeout = TRY(plan_of(reference))->request.lifecycle.stop_timeout;
-    const Status asked = ask_to_stop(host_.paths.run_of(listed.sandbox.id), *timeout);
+    auto connection = reach_shim(listed.sandbox.id);
+    const Status asked = connection ? ask_to_stop(*connection, *timeout) : fail(connection.error());
     failpoint("stop.told");
     if (!asked) {
         // It may have ended by itself or by somebody else's stop; a launch has not come so far.
@@ -187,7 +205,7 @@ Status EmbeddedService::kill(std::string_view reference, int signal)
                                         std::string(ledger::to_string(listed.sandbox.state)) + ")");
     }
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
-    auto connection = TRY(ShimConnection::open(host_.paths.run_of(listed.sandbox.id)));
+    auto connection = TRY(reach_shim(listed.sandbox.id));
     return expect_accepted(connection, shim::SignalRequest{signal});
 }
 
@@ -196,7 +214,7 @@ Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
     const Listed listed = TRY(find(reference));
     if (listed.sandbox.exit) return *listed.sandbox.exit;
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
-    auto connection = ShimConnection::open(host_.paths.run_of(listed.sandbox.id));
+    auto connection = reach_shim(listed.sandbox.id);
     if (connection && connection->send(shim::WaitRequest{})) {
         while (const auto reply = TRY(connection->receive(sys::Deadline::never()))) {
             if (const auto* ended = std::get_if<shim::Ended>(&*reply)) return ended->exit;

@@ -45,6 +45,7 @@ public:
 private:
     explicit EmbeddedService(Host host) : host_(std::move(host)) {}
     [[nodiscard]] Result<ledger::Ledger*> ledger(ledger::OpenMode mode);
+    [[nodiscard]] Result<ShimConnection> reach_shim(const SandboxId& id);
     [[nodiscard]] Status await_shim_end(const ledger::Sandbox& sandbox);
     [[nodiscard]] Result<Report> clean_dead(const ledger::Sandbox& sandbox);
 
