@@ -97,7 +97,8 @@ def long_lines(root):
 @scenario(config='[logs]\nsize = "256KiB"\nfiles = 2\n')
 def log_cap(root):
     profile = root.profile()
-    script = 'i=0; while [ $i -lt 20000 ]; do echo "line $i 0123456789012345678901234567890123456789"; i=$((i+1)); done; echo last'
+    script = ('i=0; while [ $i -lt 20000 ]; do echo "line $i 0123456789012345678901234567890123456789"; '
+              'i=$((i+1)); done; echo last')
     done = root.ctl('run', '--name', 'flood', profile, '--', *SHELL, script)
     same((done.code, done.out.count('\n')), (0, 20001), 'a flood comes out whole')
     sandbox = root.one('flood')
