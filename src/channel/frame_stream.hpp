@@ -23,6 +23,9 @@ public:
                                                wire::Stage::later)
     {
     }
+    // What is unread points into the buffer.
+    FrameStream(const FrameStream&) = delete;
+    FrameStream& operator=(const FrameStream&) = delete;
 
     int fd() const noexcept { return socket_.get(); }
     sys::UniqueFd release() noexcept { return std::move(socket_); }
@@ -37,11 +40,17 @@ public:
 
 private:
     [[nodiscard]] Result<std::optional<wire::Frame>> take_frame();
+    std::unexpected<Error> broken(const wire::Failure& failure)
+    {
+        broken_ = failure;
+        return fail(failure);
+    }
 
     sys::UniqueFd socket_;
     wire::FrameDecoder decoder_;
     std::array<std::byte, 16384> buffer_{};
     std::span<const std::byte> unread_;
+    std::optional<wire::Failure> broken_;
 };
 
 // One request, one reply of the wanted kind; ERROR and anything else become an Error.
@@ -71,8 +80,9 @@ Status FrameStream<Messages>::send(const M& message, std::span<const int> fds)
 template <class Messages>
 Result<std::optional<wire::Frame>> FrameStream<Messages>::take_frame()
 {
+    if (broken_) return fail(*broken_);
     auto frame = decoder_.next(unread_);
-    if (!frame) return fail(frame.error());
+    if (!frame) return broken(frame.error());
     return std::move(*frame);
 }
 
@@ -83,7 +93,7 @@ Result<std::optional<Messages>> FrameStream<Messages>::receive(sys::Deadline dea
         if (auto frame = TRY(take_frame())) {
             auto message = wire::decode_as<Messages>(wire::Direction::to_host, frame->type,
                                                      frame->payload);
-            if (!message) return fail(message.error());
+            if (!message) return broken(message.error());
             return std::optional<Messages>(std::move(*message));
         }
         const std::size_t count = TRY(receive_bytes(socket_.get(), buffer_, deadline));
