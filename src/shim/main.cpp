@@ -91,9 +91,11 @@ Status save_evidence(const Generation& generation)
                         {"observed", e.observed}, {"held", e.held}});
     }
     const std::string text = TRY(canon::serialize(list)) + "\n";
-    auto file = TRY(sys::open_at2(folder.get(), "evidence.json", O_WRONLY | O_CREAT | O_TRUNC, 0600,
+    // Whole or not there: inspect may look at any moment. Not synced, as plan.json.
+    auto file = TRY(sys::open_at2(folder.get(), "evidence.new", O_WRONLY | O_CREAT | O_TRUNC, 0600,
                                   sys::kBeneath));
-    return sys::write_all(file.get(), text);
+    TRY_VOID(sys::write_all(file.get(), text));
+    return sys::rename_at(folder.get(), "evidence.new", folder.get(), "evidence.json");
 }
 
 // Undoes what this generation made, newest first, and says so in the ledger.
@@ -192,6 +194,7 @@ Result<ledger::Exit> keep(Generation& running, Journal& journal, sys::UniqueFd l
     running.timing.mark("running-commit");
     TRY_VOID(keeper.open_for_business());
     TRY_VOID(save_evidence(running));
+    failpoint("effect.evidence-file");
     running.timing.mark("evidence-file");
     return keeper.keep();
 }
@@ -213,9 +216,9 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
     // For the bad news: the keeper drops its clients once they have their answer.
     const auto spare = sys::duplicate(launcher.get());
     const int to_launcher = spare ? spare->get() : -1;
-    failpoint("effect.none");
     auto joined = leave_callers_cgroup(request.cgroup_parent, start.plan->resources.controllers);
     timing.mark("shim-cgroup");
+    failpoint("effect.shim-cgroup");
     auto generation = joined ? prepare(std::move(start.request), std::move(start.plan), programs,
                                        std::move(start.client), journal, std::move(timing), marker)
                              : std::unexpected(LaunchFailure{"shim-cgroup", joined.error(), {}});
@@ -230,9 +233,12 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
     generation->reset();
     failpoint("ended.told");
     const auto cleaned = unwind(journal, request, ledger::State::stopped);
+    failpoint("cleaned.returned");
     save_timing(std::move(timing), request);
     leave_own_cgroup(request.cgroup_parent);
+    failpoint("undo.shim-cgroup");
     static_cast<void>(journal.settle());
+    failpoint("settled");
     return cleaned ? 0 : 1;
 }
 
@@ -247,6 +253,7 @@ int run(char** argv)
     }
     const std::map<std::string, std::string> expected{{"oci.runtime", argv[4]},
                                                       {"sandbox-init", argv[6]}};
+    failpoint("shim.detached");
     auto programs = driver::oci::seal(expected, HostPath(argv[3]), HostPath(argv[5]));
     timing.mark("programs-sealed");
     auto journal = Journal::open(argv[2]);
@@ -273,6 +280,7 @@ int run(char** argv)
         }
     }
     journal->bind((*start)->request);
+    failpoint("shim.bound");
     timing.mark("request");
     return launch_and_keep(std::move(**start), *journal, *programs, std::move(launcher),
                            std::move(timing), argv[1]);
