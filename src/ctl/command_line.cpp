@@ -201,14 +201,52 @@ std::optional<Format> format_of(const Store& store)
     return it->second;
 }
 
-bool is_run(int argc, const char* const* argv)
+std::string_view verb_of(int argc, const char* const* argv)
 {
     for (int i = 1; i < argc; ++i) {
         const std::string_view word = argv[i];
         if (word == "--root") ++i;
-        else if (!word.starts_with('-')) return word == "run";
+        else if (!word.starts_with('-')) return word;
     }
-    return false;
+    return {};
+}
+
+// Words as CLI11 may see them. What stands behind "--" is the workload's and never shown to it;
+// it would also take "[a,b]" among positional words for a list, so such a word gets a guard, and one
+// that begins with a guard another.
+constexpr char kGuard = '\x01';
+struct Split {
+    std::vector<std::string> words;
+    std::vector<std::string> workload;
+};
+
+Split split_words(int argc, const char* const* argv)
+{
+    const std::string_view verb = verb_of(argc, argv);
+    const bool launches = verb == "run" || verb == "plan";
+    Split split;
+    for (int i = 1; i < argc; ++i) {
+        std::string word = argv[i];
+        if (launches && word == "--") {
+            split.workload.assign(argv + i + 1, argv + argc);
+            break;
+        }
+        const bool list = word.starts_with('[') && word.ends_with(']');
+        if (launches && (list || word.starts_with(kGuard))) word.insert(0, 1, kGuard);
+        split.words.push_back(std::move(word));
+    }
+    return split;
+}
+
+template <class T>
+void finish_argv(T& verb, const std::vector<std::string>& workload)
+{
+    for (auto* words : {&verb.argv, &verb.env}) {
+        for (std::string& word : *words) {
+            if (word.starts_with(kGuard)) word.erase(0, 1);
+        }
+    }
+    verb.argv.insert(verb.argv.end(), workload.begin(), workload.end());
 }
 
 }  // namespace
@@ -216,19 +254,24 @@ bool is_run(int argc, const char* const* argv)
 std::variant<Command, Answer> parse_command_line(int argc, const char* const* argv)
 {
     Tree tree;
+    Split split = split_words(argc, argv);
     try {
-        tree.app().parse(argc, argv);
+        // It takes them from the back.
+        tree.app().parse(std::vector<std::string>(split.words.rbegin(), split.words.rend()));
     } catch (const CLI::CallForHelp&) {
         CLI::App* app = &tree.app();
         while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
         return Answer{app->help(), 0};
     } catch (const CLI::ParseError& error) {
         const std::string hint = "\nRun 'sandboxctl --help' or 'sandboxctl VERB --help'.\n";
-        return Answer{std::string(error.what()) + hint, is_run(argc, argv) ? kUsageOfRun : kUsage};
+        return Answer{std::string(error.what()) + hint,
+                      verb_of(argc, argv) == "run" ? kUsageOfRun : kUsage};
     }
     Store& store = tree.store();
     if (!store.chosen) return Answer{tree.app().help(), kUsage};
-    if (const Run* run = std::get_if<Run>(&*store.chosen)) {
+    if (Plan* plan = std::get_if<Plan>(&*store.chosen)) finish_argv(*plan, split.workload);
+    if (Run* run = std::get_if<Run>(&*store.chosen)) {
+        finish_argv(*run, split.workload);
         if (run->profile.empty() == run->plan.empty()) {
             return Answer{"run takes a profile, or --plan FILE\n", kUsageOfRun};
         }

@@ -44,6 +44,14 @@ void write_to(int fd, std::string_view text)
     static_cast<void>(sys::write_all(fd, text));
 }
 
+// Requires: valid UTF-8. Every byte but a continuation (10xxxxxx) starts a character.
+std::size_t characters(std::string_view text)
+{
+    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    }));
+}
+
 }  // namespace
 
 void say(std::string_view line)
@@ -94,7 +102,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows)
     for (const auto& row : rows) {
         widths.resize(std::max(widths.size(), row.size()));
         for (std::size_t i = 0; i < row.size(); ++i) {
-            widths[i] = std::max(widths[i], escaped(row[i]).size());
+            widths[i] = std::max(widths[i], characters(escaped(row[i])));
         }
     }
     std::string text;
@@ -102,7 +110,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows)
         std::string line;
         for (std::size_t i = 0; i < row.size(); ++i) {
             std::string cell = escaped(row[i]);
-            if (i + 1 < row.size()) cell.resize(widths[i] + 2, ' ');
+            if (i + 1 < row.size()) cell.append(widths[i] + 2 - characters(cell), ' ');
             line += cell;
         }
         text += line + "\n";

@@ -23,7 +23,7 @@ std::string file_name(std::uint32_t number)
 Result<sys::UniqueFd> open_log(int dir)
 {
     // O_APPEND: nothing that was written is ever overwritten, whoever else has the file open.
-    return sys::open_at2(dir, kLogName, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kLogMode,
+    return sys::open_at2(dir, kLogName, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kLogMode,
                          sys::kBeneath);
 }
 
@@ -47,41 +47,57 @@ Result<LogWriter> LogWriter::open(const std::string& dir, LogLimits limits)
     TRY_VOID(sys::make_dirs(dir));
     auto folder = TRY(sys::open_dir(dir));
     auto file = TRY(open_log(folder.get()));
-    const std::uint64_t size = size_of(folder.get(), kLogName);
+    std::uint64_t size = size_of(folder.get(), kLogName);
+    // A host that went down may have left a line without its end: ours must not go on in it.
+    char last = '\n';
+    if (size > 0 && pread(file.get(), &last, 1, static_cast<off_t>(size) - 1) == 1 && last != '\n') {
+        TRY_VOID(sys::write_all(file.get(), "\n"));
+        ++size;
+    }
     return LogWriter(std::move(folder), std::move(file), size, limits);
 }
 
-Status LogWriter::rotate(const std::string& time)
+Status LogWriter::rotate()
 {
-    const std::string oldest = file_name(limits_.files - 1);
-    const std::uint64_t lost = size_of(dir_.get(), oldest);
     if (limits_.files == 1) {
         if (ftruncate(file_.get(), 0) != 0) return fail_errno("ftruncate", kLogName);
+        dropped_ += size_;
     } else {
-        for (std::uint32_t number = limits_.files - 1; number > 0; --number) {
-            if (size_of(dir_.get(), file_name(number - 1)) == 0 && number > 1) continue;
-            TRY_VOID(sys::rename_at(dir_.get(), file_name(number - 1), dir_.get(), file_name(number)));
-        }
+        // No newest file: an earlier rotation moved it away and could not open the next one.
+        if (size_of(dir_.get(), kLogName) != 0) TRY_VOID(shift_files());
         file_ = TRY(open_log(dir_.get()));
     }
     size_ = 0;
+    return {};
+}
+
+Status LogWriter::shift_files()
+{
+    const std::uint64_t lost = size_of(dir_.get(), file_name(limits_.files - 1));
+    for (std::uint32_t number = limits_.files - 1; number > 0; --number) {
+        if (size_of(dir_.get(), file_name(number - 1)) == 0) continue;
+        TRY_VOID(sys::rename_at(dir_.get(), file_name(number - 1), dir_.get(), file_name(number)));
+    }
     dropped_ += lost;
-    if (dropped_ == 0) return {};
-    TRY_VOID(write_line(encode({.time = time, .stream = Stream::supervisor, .log = "output dropped",
-                                .dropped = dropped_})));
-    dropped_ = 0;
     return {};
 }
 
 Status LogWriter::write_line(const std::string& line)
 {
     if (auto status = sys::write_all(file_.get(), line); !status) {
-        // A cut line would merge with the next one: end it.
-        dropped_ += line.size();
-        static_cast<void>(sys::write_all(file_.get(), "\n"));
+        // A cut line would merge with the next one: take it back.
+        [[maybe_unused]] const int cut = ftruncate(file_.get(), static_cast<off_t>(size_));
         return status;
     }
     size_ += line.size();
+    return {};
+}
+
+Status LogWriter::write_marker(const std::string& time)
+{
+    TRY_VOID(write_line(encode({.time = time, .stream = Stream::supervisor, .log = "output dropped",
+                                .dropped = dropped_})));
+    dropped_ = 0;
     return {};
 }
 
@@ -89,8 +105,12 @@ Status LogWriter::append(const LogRecord& record)
 {
     const std::string line = encode(record);
     const std::uint64_t share = limits_.bytes / limits_.files;
-    if (size_ != 0 && size_ + line.size() > share) TRY_VOID(rotate(record.time));
-    return write_line(line);
+    Status status;
+    if (size_ != 0 && size_ + line.size() > share) status = rotate();
+    if (status && dropped_ != 0) status = write_marker(record.time);
+    if (status) status = write_line(line);
+    if (!status) dropped_ += line.size();
+    return status;
 }
 
 }  // namespace sandbox::shim

@@ -13,7 +13,7 @@ namespace sandbox::shim {
 
 inline constexpr const char* kLogName = "log.jsonl";  // then log.jsonl.1 (older), .2, …
 
-// Bounded, rotated files in one folder. The oldest file goes when the limit is reached; the next
+// Bounded, rotated files in one folder, written by one process at a time. The oldest file goes when the limit is reached; the next
 // one then starts with a supervisor record that says how many bytes of records were dropped.
 class LogWriter {
 public:
@@ -26,7 +26,9 @@ public:
 
 private:
     LogWriter(sys::UniqueFd dir, sys::UniqueFd file, std::uint64_t size, LogLimits limits);
-    [[nodiscard]] Status rotate(const std::string& time);
+    [[nodiscard]] Status rotate();
+    [[nodiscard]] Status shift_files();
+    [[nodiscard]] Status write_marker(const std::string& time);
     [[nodiscard]] Status write_line(const std::string& line);
 
     sys::UniqueFd dir_;

@@ -38,11 +38,15 @@ public:
         if (value == nullptr || !value->is_boolean()) return note(key), false;
         return value->get<bool>();
     }
-    const Json* get(const char* key) const
+    // Requires: each key is asked for once.
+    const Json* get(const char* key)
     {
         const auto it = object_.find(key);
-        return it == object_.end() ? nullptr : &*it;
+        if (it == object_.end()) return nullptr;
+        ++taken_;
+        return &*it;
     }
+    bool all_taken() const { return taken_ == object_.size(); }
     void note(const char* key)
     {
         if (bad_.empty()) bad_ = key;
@@ -51,6 +55,7 @@ public:
 
 private:
     const Json& object_;
+    std::size_t taken_ = 0;
     std::string bad_;
 };
 
@@ -82,7 +87,7 @@ std::vector<JournaledIntent> intents_from_json(Fields& fields)
         if (!item.is_object()) return fields.note("intents"), intents;
         Fields entry(item);
         intents.push_back({entry.number("seq", UINT32_MAX), entry.text("kind"), entry.text("name")});
-        if (!entry.bad().empty()) fields.note("intents");
+        if (!entry.bad().empty() || !entry.all_taken()) fields.note("intents");
     }
     return intents;
 }
@@ -145,6 +150,7 @@ Result<LaunchRequest> decode_request(std::string_view text)
     if (!fields.bad().empty()) {
         return fail(Code::corrupt, "launch request: '" + fields.bad() + "' is missing or wrong");
     }
+    if (!fields.all_taken()) return fail(Code::corrupt, "launch request: a member nobody knows");
     return request;
 }
 

@@ -29,8 +29,12 @@ std::vector<Diagnostic> adjust(profile::LocatedProfile& located, const Adjustmen
     if (!adjustments.argv.empty()) {
         located.profile.process.argv = adjustments.argv;
         located.profile.process.idle = false;
+        std::erase_if(located.where,
+                      [](const auto& place) { return place.first.starts_with("process.argv["); });
         located.where["process.argv"] = here;
     }
+    // For names that are no bare keys; the file's own were checked before.
+    if (!adjustments.env.empty()) located.where["process.env"] = here;
     for (const auto& [name, value] : adjustments.env) {
         located.profile.process.env[name] = value;
         located.where["process.env." + name] = here;

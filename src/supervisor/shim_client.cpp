@@ -65,8 +65,11 @@ std::vector<char*> pointers(std::vector<std::string>& texts)
 Result<ShimConnection> ShimConnection::open(const std::string& run_dir)
 {
     auto folder = TRY(sys::open_dir(run_dir));
-    ShimConnection connection(
-        TRY(sys::unix_connect(folder.get(), shim::kSocketName, sys::SocketType::seqpacket)));
+    auto socket = sys::unix_connect(folder.get(), shim::kSocketName, sys::SocketType::seqpacket);
+    if (!socket && socket.error().errnum() == ECONNREFUSED) {
+        return fail(Code::not_found, "no shim listens in " + run_dir);
+    }
+    ShimConnection connection(TRY(std::move(socket)));
     const auto greeting = TRY(connection.receive(sys::Deadline::after(Millis{5000})));
     if (!greeting || !std::holds_alternative<shim::Greeting>(*greeting)) {
         return fail(Code::unavailable, "the shim did not greet: it is about to end");
