@@ -48,11 +48,12 @@ public:
         if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
         if (count <= 0) return close(log);
         const std::string_view chunk(buffer.data(), static_cast<std::size_t>(count));
-        forward(input_.copy_as == Output::terminal ? safe_.feed(chunk) : std::string(chunk));
         // A full disk loses records, never the workload: the writer counts what it dropped.
         splitter_.feed(chunk, now_rfc3339(), [&](LogRecord&& record) {
             static_cast<void>(log.append(record));
         });
+        // The log first: a client that stopped reading must not keep output out of it.
+        forward(input_.copy_as == Output::terminal ? safe_.feed(chunk) : std::string(chunk));
     }
 
 private:
