@@ -21,6 +21,9 @@ namespace sandbox::bench {
 namespace {
 
 constexpr std::size_t kKept = 1024;
+// Nobody reads while the clock runs: the pipe must hold all that `ps` prints of a thousand
+// sandboxes. The default of /proc/sys/fs/pipe-max-size.
+constexpr int kPipeSize = 1 << 20;
 constexpr auto kPatience = std::chrono::seconds(10);
 
 std::vector<char*> pointers(const std::vector<std::string>& words)
@@ -82,6 +85,7 @@ Result<Timed> run_timed(const Command& command, Clock clock)
 {
     const sys::Pipe input = TRY(sys::make_pipe());
     sys::Pipe output = TRY(sys::make_pipe());
+    if (fcntl(output.write.get(), F_SETPIPE_SZ, kPipeSize) < 0) return fail_errno("fcntl", "F_SETPIPE_SZ");
     const auto argv = pointers(command.argv);
     const auto envp = pointers(command.env);
     Actions actions;
