@@ -10,20 +10,24 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/result.hpp"
-
 namespace sandbox {
 
 void failpoint(const char* name) noexcept
 {
     if (const char* log = std::getenv("SANDBOX_FAILPOINT_LOG")) {
-        // Kept open on purpose: the number of passes is small and nothing may be closed here.
-        static const int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        // Opened anew each time: children close what they did not open, and numbers are reused.
+        const int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         const std::string line = std::string(name) + "\n";
-        if (write(fd, line.data(), line.size()) < 0) return;
+        if (fd >= 0 && write(fd, line.data(), line.size()) < 0) std::abort();
+        if (fd >= 0) close(fd);
     }
     const char* wanted = std::getenv("SANDBOX_FAILPOINT");
-    if (wanted != nullptr && std::string(wanted) == name) raise(SIGKILL);
+    if (wanted != nullptr && std::string_view(wanted) == name) kill(getpid(), SIGKILL);
+}
+
+void failpoint(const char* group, std::string_view step) noexcept
+{
+    failpoint((std::string(group) + "." + std::string(step)).c_str());
 }
 
 }  // namespace sandbox

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/failpoint.hpp"
 #include "driver/resources_paths.hpp"
 #include "sys/file.hpp"
 
@@ -237,9 +238,11 @@ Unwound unwind(std::span<const Entry> entries, const ResourceContext& context)
         if (tree && presence_of(*tree, entry) == Presence::present)
             (void)tree->kill_all(sys::Deadline::after(context.patience));
     }
+    failpoint("undo.members");
     Unwound result;
     for (const Entry& entry : order) {
         const Status done = undo(entry, context);
+        failpoint("undo", to_string(entry.kind));
         if (!done) {
             result.left.push_back({entry, done.error().message()});
             continue;

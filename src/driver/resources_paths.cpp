@@ -78,6 +78,11 @@ bool carries_mark(int parent, const std::string& leaf, const SandboxId& id)
     return size >= 0 && std::string_view(value.data(), static_cast<std::size_t>(size)) == id.str();
 }
 
+bool mark(int file, const SandboxId& id)
+{
+    return setxattr(sys::fd_path(file).c_str(), kMark, id.c_str(), id.str().size(), 0) == 0;
+}
+
 Result<Placeholder> find_placeholder(const Entry& entry)
 {
     Placeholder found;
@@ -204,12 +209,21 @@ Result<sys::FileIdentity> make_placeholder(const SandboxId& id, const std::strin
     if (type == PlaceholderType::folder) {
         TRY_VOID(sys::mkdir_at(parent.get(), leaf, 0));
     } else {
+        // Marked before it has a name: a crash in between leaves nothing.
+        const auto nameless = sys::open_at(parent.get(), ".", O_TMPFILE | O_WRONLY, 0);
+        if (nameless && mark(nameless->get(), id)) {
+            if (linkat(AT_FDCWD, sys::fd_path(nameless->get()).c_str(), parent.get(), leaf.c_str(),
+                       AT_SYMLINK_FOLLOW) != 0) {
+                return fail_errno("linkat", path);
+            }
+            return sys::identity_of_fd(nameless->get());
+        }
         TRY_VOID(sys::write_file_at(parent.get(), leaf, "", 0));
     }
     const auto made = TRY(sys::open_at2(parent.get(), leaf, O_PATH | O_NOFOLLOW, 0, sys::kBeneath));
     // Best effort: a file system without trusted.* attributes loses only the proof for one that was
     // never recorded, which is then reported instead of removed.
-    (void)setxattr(sys::fd_path(made.get()).c_str(), kMark, id.c_str(), id.str().size(), 0);
+    (void)mark(made.get(), id);
     return sys::identity_of_fd(made.get());
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/failpoint.hpp"
 #include "sys/file.hpp"
 #include "canon/json.hpp"
 
@@ -84,11 +85,15 @@ Status flush_audit(ledger::Ledger& ledger, const std::string& state_root)
     for (const auto& line : queued) {
         if (line.seq > tail.seq) text += line.line + "\n";
     }
+    failpoint("audit.before-write");
     TRY_VOID(sys::write_all(file.get(), text));
+    failpoint("audit.written");
     if (fdatasync(file.get()) != 0) return fail_errno("fdatasync", kAuditName);
     auto transaction = TRY(ledger.begin());
     TRY_VOID(transaction.drop_queued_audit(queued.back().seq));
-    return transaction.commit();
+    TRY_VOID(transaction.commit());
+    failpoint("audit.dropped");
+    return {};
 }
 
 }  // namespace sandbox::shim

@@ -56,7 +56,8 @@ private:
     {
         if (!outcome) return outcome;
         step_ = step;
-        failpoint((std::string("effect.") + step).c_str());
+        g_.timing.mark(step);
+        failpoint("effect", step);
         return outcome;
     }
 
@@ -72,12 +73,14 @@ private:
     {
         step_ = "state-dir";
         TRY_VOID(sys::make_dirs(binding().state_dir.str()));
+        failpoint("effect.state-folder");
         auto state = TRY(sys::open_dir(binding().state_dir.str()));
         TRY_VOID(sys::make_dirs(binding().state_dir.str() + "/logs"));
         TRY_VOID(note_folder(EntryKind::state_dir, binding().state_dir.str()));
         TRY_VOID(note_folder(EntryKind::log_files, binding().state_dir.str() + "/logs"));
         // Not synced: a host that goes down takes the sandbox with it, and the ledger has the digest.
         TRY_VOID(write_plain(state.get(), "plan.json", g_.request.plan_file));
+        failpoint("effect.plan-file");
         TRY_VOID(sys::make_dirs(binding().run_dir.str()));
         return note_folder(EntryKind::run_dir, binding().run_dir.str());
     }
@@ -99,6 +102,7 @@ private:
     {
         step_ = "cgroup";
         TRY_VOID(oci::create_cgroups(plan(), binding()));
+        failpoint("effect.cgroups");
         if (!plan()->process.idle) {
             leaf_ = TRY(oci::create_session_leaf(plan(), binding(), kServiceSession));
         }
@@ -110,7 +114,9 @@ private:
         step_ = "mask-placeholder";
         if (plan()->masks.empty()) return {};
         for (const oci::Placeholder& placeholder : TRY(oci::list_placeholders(*artifact_))) {
-            const auto identity = TRY(oci::create_placeholder(placeholder));
+            const auto identity = TRY(driver::make_placeholder(
+                binding().id, placeholder.path.str(), driver::PlaceholderType::file));
+            failpoint("effect.one-placeholder");
             journal_.observed_name(EntryKind::placeholder, placeholder.path.str(),
                                    ledger::encode(ledger::FileIdentity{identity.device,
                                                                        identity.inode}));
@@ -207,11 +213,12 @@ private:
 
 std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
     LaunchRequest request, plan::ExecutionPlan plan, const oci::SealedPrograms& programs,
-    ClientEnds client, Journal& journal, char* log_marker)
+    ClientEnds client, Journal& journal, Timing timing, char* log_marker)
 {
     auto generation = std::make_unique<Generation>();
     generation->request = std::move(request);
     generation->plan = std::move(plan);
+    generation->timing = std::move(timing);
     Launch launch(*generation, programs, std::move(client), journal, log_marker);
     if (auto status = launch.run(); !status) {
         return std::unexpected(LaunchFailure{launch.step(), std::move(status.error()),

@@ -16,6 +16,7 @@
 #include "shim/journal.hpp"
 #include "shim/log_worker.hpp"
 #include "shim/request.hpp"
+#include "shim/timing.hpp"
 
 namespace sandbox::shim {
 
@@ -39,6 +40,7 @@ struct Generation {
     std::vector<driver::Evidence> evidence;
     std::string artifact_digest;             // of config.json
     std::map<std::string, std::string> bpf;  // filter -> digest as loaded
+    Timing timing;
 };
 
 struct LaunchFailure {
@@ -52,7 +54,7 @@ struct LaunchFailure {
 // failure what was made is still there: the caller unwinds the ledger.
 [[nodiscard]] std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
     LaunchRequest request, plan::ExecutionPlan plan, const driver::oci::SealedPrograms& programs,
-    ClientEnds client, Journal& journal, char* log_marker);
+    ClientEnds client, Journal& journal, Timing timing, char* log_marker);
 
 // Opens the gate. Requires: every piece of evidence held and was recorded by the caller or will be
 // before the answer to the client. For an idle sandbox there is no gate.

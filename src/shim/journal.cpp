@@ -66,7 +66,9 @@ Status Journal::running(const sys::ProcessIdentity& pid1, audit::Launched event)
     TRY_VOID(transaction.set_state(id_, ledger::State::created));
     TRY_VOID(transaction.set_state(id_, ledger::State::running));
     TRY_VOID(append(transaction, {std::move(event)}));
+    TRY_VOID(transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}"));
     TRY_VOID(transaction.commit());
+    launching_ = false;
     pending_.clear();
     failpoint("running.after-commit");
     return {};
@@ -168,7 +170,9 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
         }
     }
     TRY_VOID(append(transaction, {std::move(receipt)}));
-    TRY_VOID(transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}"));
+    if (launching_) {
+        TRY_VOID(transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}"));
+    }
     TRY_VOID(transaction.commit());
     failpoint("cleaned.after-commit");
     return {};

@@ -29,7 +29,8 @@ public:
     // For a kind that a sandbox has several of.
     void observed_name(ledger::EntryKind kind, std::string_view name, std::string identity);
 
-    // Everything up to the open gate is in force.
+    // Everything up to the open gate is in force: the launch is over, and its claim with it (a claim
+    // has a deadline; what a living shim owns needs none).
     [[nodiscard]] Status running(const sys::ProcessIdentity& pid1, audit::Launched event);
     // The launch was given up before the gate; what was made is unwound afterwards.
     [[nodiscard]] Status failed(audit::LaunchFailed event);
@@ -43,8 +44,8 @@ public:
 
     // Entries of this generation that are not undone, without the shim's own.
     [[nodiscard]] Result<std::vector<ledger::Entry>> open_entries();
-    // After unwinding: marks what is gone, closes the claim, rests in `state`. With on_exit ==
-    // remove the sandbox becomes `deleted`.
+    // After unwinding: marks what is gone, closes the claim of a launch that never ran, rests in
+    // `state`. With on_exit == remove the sandbox becomes `deleted`.
     [[nodiscard]] Status cleaned(const driver::Unwound& unwound, ledger::State state);
     // When nobody waits any more: audit lines reach their file, the WAL is truncated.
     [[nodiscard]] Status settle();
@@ -63,6 +64,7 @@ private:
     SandboxName name_;
     std::uint32_t generation_ = 0;
     std::string operation_;
+    bool launching_ = true;  // the claim of the launch is ours
     OnExit on_exit_ = OnExit::keep;
     std::vector<JournaledIntent> intents_;
     std::vector<std::pair<std::uint64_t, std::string>> pending_;

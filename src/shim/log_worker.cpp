@@ -12,6 +12,7 @@
 #include <ctime>
 #include <vector>
 
+#include "base/failpoint.hpp"
 #include "base/terminal.hpp"
 #include "shim/log_writer.hpp"
 #include "sys/file.hpp"
@@ -140,7 +141,9 @@ void rename_marker(char* marker)
     if (!log) _exit(1);
     Drain out_drain(std::move(out), Stream::out);
     Drain err_drain(std::move(err), Stream::err);
+    failpoint("log.begin");
     drain_all(*log, out_drain, err_drain);
+    failpoint("log.drained");
     _exit(0);
 }
 

@@ -10,6 +10,7 @@
 #include "shim/audit_log.hpp"
 #include "supervisor/context.hpp"
 #include "sys/file.hpp"
+#include "sys/process.hpp"
 #include "canon/json.hpp"
 
 namespace sandbox::supervisor {
@@ -58,6 +59,27 @@ Status for_each_line(const std::string& path, const std::function<bool(std::stri
     return {};
 }
 
+// A removal that somebody unwinds for longer than this is stuck, and others may take it over.
+constexpr std::uint64_t kRemovalNs = 60ULL * 1'000'000'000ULL;
+
+// Durable before anything is taken away: a removal that is cut short is finished by reconcile.
+// False: it is removed already.
+Result<bool> intend_removal(ledger::Ledger& ledger, const SandboxId& id, const std::string& operation,
+                            const sys::ProcessIdentity& self)
+{
+    failpoint("rm.before-intent");
+    const auto now = TRY(ledger::now());
+    auto transaction = TRY(ledger.begin());
+    const auto sandbox = TRY(transaction.get(id));
+    if (sandbox.state == ledger::State::deleted) return false;
+    TRY(transaction.claim({operation, id, "rm", "", self, "unwind", now.boottime_ns + kRemovalNs}, now,
+                          is_alive));
+    TRY_VOID(transaction.set_desired(id, ledger::Desired::deleted));
+    TRY_VOID(transaction.commit());
+    failpoint("rm.after-intent");
+    return true;
+}
+
 }  // namespace
 
 std::string shown_state(const Listed& listed)
@@ -92,21 +114,19 @@ Result<canon::Json> describe_sandbox(const Paths& paths, const Listed& listed)
 Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId& id)
 {
     const OpenContext open = TRY(open_context(host.paths, host.cgroup_parent()));
+    const auto self = TRY(sys::identity_of(getpid()));
+    const std::string operation = "rm-" + TRY(ledger::new_sandbox_id()).str();
+    if (!TRY(intend_removal(ledger, id, operation, self))) return {};
     const auto sandbox = TRY(ledger.find(id));
-    if (!sandbox || sandbox->state == ledger::State::deleted) return {};
     auto entries = TRY(ledger.entries(id));
     std::erase_if(entries, [](const ledger::Entry& entry) {
         return entry.state == ledger::EntryState::undone || entry.kind == ledger::EntryKind::log_files;
     });
-    failpoint("rm.before-unwind");
     const driver::Unwound unwound = driver::unwind(entries, open.context);
     failpoint("rm.after-unwind");
-    if (!unwound.left.empty()) {
-        return fail(Code::conflict, "not removed: " + unwound.left.front().entry.name + ": " +
-                                        unwound.left.front().why);
-    }
     const auto now = TRY(ledger::now());
     auto transaction = TRY(ledger.begin());
+    TRY_VOID(transaction.finish(operation, self, "{}"));
     audit::Cleaned receipt;
     for (const auto* list : {&unwound.gone, &unwound.foreign}) {
         for (const ledger::Entry& entry : *list) {
@@ -114,11 +134,17 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
             receipt.items.push_back({std::string(ledger::to_string(entry.kind)), entry.name, true, true, true});
         }
     }
+    if (!unwound.left.empty()) {
+        TRY_VOID(transaction.commit());
+        return fail(Code::conflict, "not removed: " + unwound.left.front().entry.name + ": " +
+                                        unwound.left.front().why);
+    }
     TRY_VOID(transaction.set_state(id, ledger::State::deleted));
     TRY_VOID(shim::queue_audit(ledger, transaction,
                                {id, sandbox->name, sandbox->generation, "rm", now.utc},
                                {audit::Acted{"rm", "asked for"}, std::move(receipt)}));
     const auto forgotten = TRY(transaction.prune());
+    failpoint("rm.before-commit");
     TRY_VOID(transaction.commit());
     failpoint("rm.after-commit");
     for (const ledger::Sandbox& old : forgotten) {

@@ -30,6 +30,7 @@ constexpr std::uint32_t kFirstGeneration = 1;
 // A launch that takes longer is taken over: boot 15 s and two replies of 10 s, docs/protocol.md.
 constexpr std::uint64_t kLaunchNs = 60ULL * 1'000'000'000ULL;
 constexpr int kExitOurFailure = 125;
+constexpr Millis kDying{2'000};  // from a closed socket to a zombie: freeing memory, at most
 
 struct Prepared {
     driver::Binding binding;
@@ -140,6 +141,7 @@ Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledg
     TRY_VOID(shim::queue_audit(ledger, transaction,
                                {row.id, row.name, kFirstGeneration, p.operation, row.created.utc},
                                {audit::resolved(plan)}));
+    failpoint("intent.before-commit");
     TRY_VOID(transaction.commit());
     failpoint("intent.after");
     std::vector<shim::JournaledIntent> journaled;
@@ -171,8 +173,9 @@ Result<sys::UniqueFd> catch_signals()
 // Waits with the shim; passes on what the person at the prompt types and signals.
 class Attendant {
 public:
-    Attendant(ShimConnection& connection, Attach attach, sys::UniqueFd stdin_write)
-        : connection_(connection), attach_(attach), pump_(std::move(stdin_write))
+    Attendant(FreshShim& shim, Attach attach, sys::UniqueFd stdin_write)
+        : shim_(shim.identity), connection_(shim.connection), attach_(attach),
+          pump_(std::move(stdin_write))
     {
     }
 
@@ -192,6 +195,7 @@ public:
             if (wait[0].revents == 0) continue;
             const auto reply = TRY(connection_.receive(sys::Deadline::never()));
             if (!reply) {
+                await_death();
                 return fail(Code::unavailable, "the shim of " + result.name.str() +
                                                    " died: run 'sandboxctl reconcile'");
             }
@@ -209,16 +213,26 @@ private:
             return true;
         }
         if (std::holds_alternative<shim::Running>(reply)) {
+            failpoint("told.running");
             result.exit_status = 0;
             return attach_ == Attach::detached;
         }
         if (const auto* ended = std::get_if<shim::Ended>(&reply)) {
+            failpoint("told.ended");
             result.exit = ended->exit;
             result.exit_status = ended->exit.code;
             result.why = ended->why;
             return true;
         }
         return false;
+    }
+
+    // Its socket closes a little before it counts as dead: the reconcile that is asked for below must
+    // not find it dying and take it for alive.
+    void await_death() const
+    {
+        const auto process = sys::Pidfd::open(shim_);
+        if (process) static_cast<void>(process->wait_ended(sys::Deadline::after(kDying)));
     }
 
     void forward_signal()
@@ -229,6 +243,7 @@ private:
         static_cast<void>(connection_.send(shim::SignalRequest{signal == SIGHUP ? SIGTERM : signal}));
     }
 
+    sys::ProcessIdentity shim_;
     ShimConnection& connection_;
     Attach attach_;
     StdinPump pump_;
@@ -240,7 +255,9 @@ private:
 Result<EarlyShim> start_early(const Host& host)
 {
     SandboxId id = TRY(ledger::new_sandbox_id());
+    failpoint("shim.before");
     FreshShim shim = TRY(start_shim(host, id));
+    failpoint("shim.after");
     return EarlyShim{std::move(id), std::move(shim)};
 }
 
@@ -277,7 +294,7 @@ Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim ear
     TRY_VOID(submit(early.shim.connection, message, fds));
     failpoint("submit.after");
     input.read.reset();
-    Attendant attendant(early.shim.connection, request.attach, std::move(input.write));
+    Attendant attendant(early.shim, request.attach, std::move(input.write));
     RunResult result;
     result.id = early.id;
     result.name = SandboxName(name);

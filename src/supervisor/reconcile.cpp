@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/failpoint.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::supervisor {
@@ -122,7 +123,9 @@ private:
         auto outcome = TRY(transaction.claim({operation, id, "reconcile", "", self_.identity, "unwind",
                                               moment.boottime_ns + kHold},
                                              moment, self_.alive));
+        failpoint("reconcile.before-claim");
         TRY_VOID(transaction.commit());
+        failpoint("reconcile.claimed");
         return outcome;
     }
 
@@ -136,6 +139,7 @@ private:
     Status unwind(const Sandbox& sandbox, const Action& action, const std::string& operation)
     {
         const auto unwound = driver::unwind(action.entries, context_);
+        failpoint("reconcile.unwound");
         const bool all = unwound.left.empty();
         // What could not be removed keeps the sandbox from being forgotten; the next one tries again.
         State rest = action.final_state;
@@ -152,7 +156,9 @@ private:
         if (rest != sandbox.state) TRY_VOID(transaction.set_state(sandbox.id, rest));
         // Last: it proves that nobody took over while we were at work; else all of this is dropped.
         TRY_VOID(transaction.finish(operation, self_.identity, "{}"));
+        failpoint("reconcile.before-commit");
         TRY_VOID(transaction.commit());
+        failpoint("reconcile.committed");
 
         for (const auto& entry : unwound.gone) {
             report_.removed.push_back({sandbox.id, describe(entry), action.why});
@@ -193,6 +199,7 @@ private:
             entries.push_back(std::move(logs));
         }
         const auto unwound = driver::unwind(entries, context_);
+        failpoint("reconcile.orphan");
         if (!unwound.left.empty()) return fail(Code::io, unwound.left.front().why);
         report_.removed.push_back({orphan.id, describe(orphan), "no ledger row stands behind it"});
         return {};

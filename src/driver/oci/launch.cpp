@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/diagnostic.hpp"
+#include "base/failpoint.hpp"
 #include "driver/oci/groups.hpp"
 #include "driver/oci/runtime.hpp"
 #include "driver/oci/sources.hpp"
@@ -77,10 +78,13 @@ private:
         const Groups groups = TRY(open_groups(plan_, binding_));
         PreparedSources sources = TRY(prepare_sources(artifact_, binding_));
         std::vector<SourceIdentity> identities = sources.identities;
+        failpoint("effect.sources");
         TRY_VOID(start(groups, std::move(sources)));
+        failpoint("effect.launcher");
         if (plan_->resources.version == plan::CgroupVersion::v2)
             TRY_VOID(finish_v2(groups, deadline));
         TRY_VOID(await_init(deadline));
+        failpoint("effect.init-up");
         return Launched{std::move(channel_),     std::move(*init_), init_->pid(),
                         std::move(*runtime_),    reaped_ ? -1 : runtime_->pid(),
                         std::move(diagnostics_), std::move(identities)};
@@ -111,6 +115,7 @@ private:
         order.control_tasks = control.task_numbers();
         order.control_dir = control.dir.valid() ? control.dir.get() : -1;
         order.left = left_.write.get();
+        order.shim = ::getpid();
 
         sys::CloneOptions options;
         if (top.dir.valid()) options.cgroup_dir = top.dir.get();

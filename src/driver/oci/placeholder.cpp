@@ -44,7 +44,10 @@ Result<std::vector<Placeholder>> list_placeholders(const OciArtifact& artifact)
         if (::fstatat(place.folder.get(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
             continue;
         if (errno != ENOENT) return fail_errno("fstatat", mask->host.str());
-        missing.push_back({mask->host});
+        // Without links: it is found again by this name, wherever they point by then.
+        const auto folder = sys::readlink_at(AT_FDCWD, sys::fd_path(place.folder.get()));
+        if (!folder) return fail(folder.error());
+        missing.push_back({HostPath((*folder == "/" ? "" : *folder) + "/" + place.name)});
     }
     return missing;
 }

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/failpoint.hpp"
 #include "canon/canon.hpp"
 #include "driver/oci/tree_build.hpp"
 #include "sys/file.hpp"
@@ -129,11 +130,23 @@ void reset_process()
     ::umask(0022);
 }
 
+// Law 6: a shim that is killed takes the runtime with it, in whichever cgroup it is by then.
+Status die_with(pid_t shim)
+{
+    TRY_VOID(sys::set_parent_death_signal(SIGKILL));
+    if (::getppid() != shim) return fail(Code::unavailable, "the shim is gone");
+    return {};
+}
+
 Status become_runtime(RuntimeStart& order)
 {
     reset_process();
     if (::setsid() < 0) return fail_errno("setsid");
+    TRY_VOID(die_with(order.shim));
+    failpoint("launcher.begin");
     TRY_VOID(into_cgroups(order));
+    TRY_VOID(die_with(order.shim));  // on v2 it was born anew, and the signal is not inherited
+    failpoint("launcher.in-cgroups");
     TRY_VOID(sys::unshare_namespaces(CLONE_NEWNS));
     TRY_VOID(sys::make_all_private());
     // Past here nothing mounted is seen by the host.
@@ -146,6 +159,7 @@ Status become_runtime(RuntimeStart& order)
     std::string id = order.binding.id.str();
     TRY_VOID(check_config(bundle.get(), order.artifact));
     TRY_VOID(place_descriptors(order));
+    failpoint("launcher.before-exec");
 
     // Law 11: the runtime inherits no variable. Its options are these and no others.
     const char* argv[] = {"crun", "--cgroup-manager", "disabled", "--root", kState, "run",

@@ -23,6 +23,7 @@ struct RuntimeStart {
     std::vector<int> top_tasks;      // v1: `tasks` of <id>
     std::vector<int> control_tasks;  // v1: `tasks` of <id>/control
     int control_dir = -1;            // v2
+    pid_t shim = -1;  // whose death ends the launching child
     int left = -1;  // v2: takes the pid of the process that became the runtime in the leaf
 };
 

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""SIGKILL at every named point of `run`, in the foreground, detached and with --rm: whichever of
+sandboxctl, shim, launching child and log worker passes it."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), 'lib'))
+import arena as lib  # noqa: E402
+
+# One of each kind, so that a sweep that lists too little does not pass.
+REQUIRED = ('shim.before', 'intent.before', 'intent.after', 'submit.after', 'effect.shim-cgroup',
+            'effect.state-dir', 'effect.cgroup', 'effect.mask-placeholder', 'effect.log-worker',
+            'launcher.before-exec', 'effect.crun', 'effect.handshake', 'effect.session',
+            'effect.evidence-verdict', 'gate.before', 'gate.after', 'running.before-commit',
+            'running.after-commit', 'open-for-business')
+ENDED = ('ended.seen', 'ended.before-commit', 'ended.after-commit', 'unwind.before', 'undo.members',
+         'undo.cgroup_root', 'undo.run_dir', 'cleaned.before-commit', 'cleaned.after-commit',
+         'undo.shim-cgroup', 'log.drained', 'audit.written', 'settled')
+
+
+def launches(arena):
+    return (('run', ('run', arena.short), REQUIRED + ENDED),
+            ('run -d', ('run', '-d', arena.long), REQUIRED + ('told.running',)),
+            ('run --rm', ('run', '--rm', arena.short), ('undo.state_dir',) + REQUIRED + ENDED))
+
+
+def told_wrong(arena, verb, point, done):
+    """What was told is true, and what was acknowledged is never lost."""
+    if verb == 'run -d' or point.startswith('log.'):
+        return []  # a log worker that dies takes the workload's output with it: SIGPIPE
+    if done.code not in (7, 125, -9):
+        return [f'the exit code is {done.code}: {done.err}']
+    told = [r['body']['code'] for r in arena.records() if r['event'] == 'exited'][-1:]
+    return [f'7 was told and {told} is recorded'] if done.code == 7 and told != [7] else []
+
+
+def untouched(arena, verb, command, required):
+    arena.fresh()
+    done = arena.ctl(*command)
+    wrong = [] if done.code == (0 if verb == 'run -d' else 7) else [f'{done}']
+    # The shim goes on after its client was told.
+    wrong += arena.must_pass(required[-1])
+    points = arena.passed()
+    wrong += [f'{name} was not passed' for name in required if name not in points]
+    arena.verdict(f'{verb}, untouched, passes {len(points)} points', wrong)
+    arena.points |= set(points)
+    return points
+
+
+def sweep(arena):
+    for verb, command, required in launches(arena):
+        points = untouched(arena, verb, command, required)
+        before_gate = points[:points.index('gate.after')]
+        # --rm differs from its end on; the way there is swept twice already.
+        if verb == 'run --rm':
+            points = [name for name in points if name not in before_gate]
+        for point in filter(lib.wanted, points):
+            arena.fresh()
+            done = arena.ctl(*command, point=point)
+            wrong = arena.must_pass(point)
+            # The death of sandboxctl or of the log worker does not keep the shim from going on.
+            never = point in before_gate and not point.startswith(('log.', 'submit.'))
+            arena.verdict(f'{verb}, SIGKILL at {point}', wrong, 'never' if never else 'may',
+                          lambda: told_wrong(arena, verb, point, done))
+
+
+if __name__ == '__main__':
+    lib.run('launch', sweep)
