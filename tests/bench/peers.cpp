@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/diagnostic.hpp"
 
 namespace sandbox::bench {
@@ -61,7 +63,7 @@ Status try_peer(Peers& peers, const std::string& name, Command command)
 {
     const Timed timed = TRY(run_timed(command));
     if (timed.status == 0) {
-        peers.list.push_back({name, std::move(command), {}, {}});
+        peers.list.push_back({name, std::move(command), {}, {}, {}});
         return {};
     }
     peers.facts.push_back(name + ": left out, it ended with status " + std::to_string(timed.status) +
@@ -120,12 +122,16 @@ Status measure_peers(Peers& peers, const Options& options)
             TRY_VOID(run_once(peer, i < 0 ? nullptr : &peer.spaced));
         }
     }
+    TRY_VOID(reap_all());
+    for (int i = -options.warm_up; i < options.runs; ++i)
+        for (Peer* peer : {&peers.list[0], &peers.list[1]})
+            TRY_VOID(run_once(*peer, i < 0 ? nullptr : &peer->close));
     for (int done = 0; done < options.runs; done += kBlock) {
         for (Peer& peer : peers.list) {
             TRY_VOID(reap_all());
             TRY_VOID(run_once(peer, nullptr));
             for (int i = 0; i < std::min(kBlock, options.runs - done); ++i)
-                TRY_VOID(run_once(peer, &peer.close));
+                TRY_VOID(run_once(peer, &peer.blocks));
         }
     }
     return reap_all();

@@ -14,7 +14,8 @@ struct Peer {
     std::string name;
     Command command;
     Series spaced;
-    Series close;  // back to back
+    Series close;   // back to back, A B A B: ours and bare crun only
+    Series blocks;  // back to back, ten of each in turn
 };
 
 struct Peers {
@@ -26,8 +27,10 @@ struct Peers {
 [[nodiscard]] Result<Peers> find_peers(const Product& product, const Stage& stage,
                                        const Options& options);
 
-// Spaced: A B C A B C, a pause before each. Back to back: blocks of ten of each in turn, so that
-// what one leaves to do after its answer falls on itself; the first of a block is not counted.
+// Spaced: A B C A B C, a pause before each. Back to back twice: ours and bare crun in turn, and in
+// blocks of ten. In turn, what one leaves to do after its answer falls on the other, and each pays
+// for its own first write to a cgroup.procs; in blocks all of that falls on itself, and the kernel
+// hides that write behind the last one. The first of a block is not counted.
 [[nodiscard]] Status measure_peers(Peers& peers, const Options& options);
 
 }  // namespace sandbox::bench

@@ -42,6 +42,7 @@ std::vector<Target> targets(const Figures& f)
     const Peer* crun = find(f.peers, "crun");
     list.push_back({"run / bare crun, spaced", ours->spaced.p50() / crun->spaced.p50(), 0.8, "x"});
     list.push_back({"run / bare crun, back to back", ours->close.p50() / crun->close.p50(), 1.2, "x"});
+    list.push_back({"the same, in blocks", ours->blocks.p50() / crun->blocks.p50(), 1.2, "x"});
     if (const Peer* podman = find(f.peers, "podman"))
         list.push_back({"run / podman, spaced", ours->spaced.p50() / podman->spaced.p50(), 0.25, "x"});
     if (const Step* resolve = find(f.steps, "resolve"))
@@ -71,8 +72,10 @@ std::string comparison(const Peers& peers, const std::string& title, Series Peer
 {
     std::string text = heading(title, "ours/it");
     const double ours = (peers.list.front().*series).p50();
-    for (const Peer& peer : peers.list)
+    for (const Peer& peer : peers.list) {
+        if ((peer.*series).empty()) continue;
         text += row(peer.name, peer.*series, ours / (peer.*series).p50());
+    }
     return text;
 }
 
@@ -108,7 +111,8 @@ std::string render(const Figures& f, const Options& options)
                        f.machine + "\n";
     text += comparison(f.peers, fmt::format("spaced {} ms apart, A B A B", options.spacing_ms),
                        &Peer::spaced);
-    text += comparison(f.peers, "back to back, in blocks of ten", &Peer::close);
+    text += comparison(f.peers, "back to back, A B A B", &Peer::close);
+    text += comparison(f.peers, "back to back, in blocks of ten", &Peer::blocks);
     for (const std::string& fact : f.peers.facts) text += "  note: " + fact + "\n";
     text += phases(f);
     text += heading("in the client, called alone", "");
@@ -133,7 +137,8 @@ Result<std::string> render_json(const Figures& f, const Options& options)
     Json json{{"machine", f.machine}, {"spacing_ms", options.spacing_ms}, {"notes", f.peers.facts}};
     for (const Peer& peer : f.peers.list)
         json["peers"][peer.name] = {{"spaced", json_of(peer.spaced)},
-                                    {"back_to_back", json_of(peer.close)}};
+                                    {"back_to_back", json_of(peer.close)},
+                                    {"blocks", json_of(peer.blocks)}};
     for (const auto& [step, at] : f.launch.at)
         json["launch_at_us"][step] = static_cast<std::int64_t>(at * 1000.0);
     json["first_byte_us"] = static_cast<std::int64_t>(f.first_byte_ms * 1000.0);
