@@ -218,7 +218,7 @@ class Arena:
                           if now['id'] == sandbox['id'] and now['state'] in ACTIVE]
                 continue
             lives_on = True
-            if sandbox['profile'] == 'long' and sandbox['state'] == 'running':
+            if sandbox['profile'] == 'long':  # even while it is being launched
                 ended = self.root.ctl('rm', '-f', sandbox['id'])
                 wrong += [] if ended.code == 0 else [f'rm -f of what lives on: {ended}']
             try:
@@ -229,7 +229,7 @@ class Arena:
             self.root.ctl('reconcile')
         return wrong
 
-    def left_behind(self):
+    def left_behind(self, seconds=3):
         """Census against the one before; what a resting sandbox keeps until `rm` is no leak."""
         extra = {}
         resting = {s['id'] for s in self.victims() if s['state'] not in ACTIVE}
@@ -253,7 +253,8 @@ class Arena:
                 extra['placeholders'] = strays
             return not extra
         try:
-            until(clean, 'a clean census', 3)  # a shim that lives on cleans up after its workload ended
+            # A shim that lives on cleans up after its workload ended.
+            until(clean, 'a clean census', seconds)
         except TimeoutError:
             self.leaks += 1
         return [f'left behind: {json.dumps(extra)}'] if extra else []
@@ -303,7 +304,6 @@ class Arena:
         """Everything that has to hold after a crash; one TAP line. canary: 'may' or 'never'; `more`
         is asked once the host is reconciled."""
         self.cases += 1
-        began = time.monotonic()
         wrong = list(wrong)
         ran_before = os.path.exists(self.canary)
         wrong += self.settle()
@@ -315,8 +315,19 @@ class Arena:
         wrong += self.bystanders()
         wrong += more() if more else []
         wrong += self.clear()
-        if os.environ.get('SWEEP_TIME'): print(f'# {time.monotonic() - began:.2f} s')
         return check(not wrong, f'{self.title}: {sentence}', *wrong)
+
+    def prove(self):
+        """What this looks for is found when it is there."""
+        stray = f'{self.root.path}/run/sandbox/{secrets.token_hex(16)}'
+        os.mkdir(stray)
+        check(stray in ''.join(self.left_behind(0)), f'{self.title}: a planted folder is found')
+        os.rmdir(stray)
+        self.leaks = 0
+        shot = Innocent('shim')
+        shot.process.send_signal(signal.SIGUSR1)
+        check(until(shot.harm, 'a signal that was sent'), f'{self.title}: a planted signal is heard')
+        shot.close()
 
     # The end
 
@@ -351,6 +362,7 @@ def run(title, sweep, needs_failpoints=True):
     began = time.monotonic()
     arena = Arena(title)
     try:
+        arena.prove()
         sweep(arena)
     finally:
         arena.close()
