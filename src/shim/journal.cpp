@@ -57,20 +57,55 @@ Status Journal::append(ledger::Transaction& transaction, std::vector<audit::Body
     return queue_audit(ledger_, transaction, subject, std::move(bodies));
 }
 
-Status Journal::running(const sys::ProcessIdentity& pid1, audit::Launched event)
+Status Journal::write_running(ledger::Transaction& transaction, const sys::ProcessIdentity& pid1,
+                              audit::Launched event)
 {
-    failpoint("running.before-commit");
-    auto transaction = TRY(ledger_.begin());
     TRY_VOID(write_observed(transaction));
     TRY_VOID(transaction.set_pid1(id_, pid1));
     TRY_VOID(transaction.set_state(id_, ledger::State::created));
     TRY_VOID(transaction.set_state(id_, ledger::State::running));
     TRY_VOID(append(transaction, {std::move(event)}));
-    TRY_VOID(transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}"));
+    return transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}");
+}
+
+Status Journal::write_ended(ledger::Transaction& transaction, const ledger::Exit& exit,
+                            const std::vector<audit::Violation>& violations)
+{
+    audit::Exited event;
+    if (exit.signal == 0) event.code = exit.code;
+    else event.signal = exit.signal;
+    event.reason = ledger::to_string(exit.reason);
+    event.oom_kills = exit.oom_kills;
+    std::vector<audit::Body> bodies(violations.begin(), violations.end());
+    bodies.emplace_back(std::move(event));
+    TRY_VOID(transaction.record_exit(id_, generation_, exit));
+    TRY_VOID(transaction.set_state(id_, ledger::State::stopped));
+    return append(transaction, std::move(bodies));
+}
+
+Status Journal::running(const sys::ProcessIdentity& pid1, audit::Launched event)
+{
+    failpoint("running.before-commit");
+    auto transaction = TRY(ledger_.begin());
+    TRY_VOID(write_running(transaction, pid1, std::move(event)));
     TRY_VOID(transaction.commit());
     launching_ = false;
     pending_.clear();
     failpoint("running.after-commit");
+    return {};
+}
+
+Status Journal::ran(const sys::ProcessIdentity& pid1, audit::Launched event, const ledger::Exit& exit,
+                    const std::vector<audit::Violation>& violations)
+{
+    failpoint("ran.before-commit");
+    auto transaction = TRY(ledger_.begin());
+    TRY_VOID(write_running(transaction, pid1, std::move(event)));
+    TRY_VOID(write_ended(transaction, exit, violations));
+    TRY_VOID(transaction.commit());
+    launching_ = false;
+    pending_.clear();
+    failpoint("ran.after-commit");
     return {};
 }
 
@@ -87,17 +122,8 @@ Status Journal::failed(audit::LaunchFailed event)
 Status Journal::ended(const ledger::Exit& exit, const std::vector<audit::Violation>& violations)
 {
     failpoint("ended.before-commit");
-    audit::Exited event;
-    if (exit.signal == 0) event.code = exit.code;
-    else event.signal = exit.signal;
-    event.reason = ledger::to_string(exit.reason);
-    event.oom_kills = exit.oom_kills;
-    std::vector<audit::Body> bodies(violations.begin(), violations.end());
-    bodies.emplace_back(std::move(event));
     auto transaction = TRY(ledger_.begin());
-    TRY_VOID(transaction.record_exit(id_, generation_, exit));
-    TRY_VOID(transaction.set_state(id_, ledger::State::stopped));
-    TRY_VOID(append(transaction, std::move(bodies)));
+    TRY_VOID(write_ended(transaction, exit, violations));
     TRY_VOID(transaction.commit());
     failpoint("ended.after-commit");
     return {};

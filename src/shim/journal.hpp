@@ -32,6 +32,10 @@ public:
     // Everything up to the open gate is in force: the launch is over, and its claim with it (a claim
     // has a deadline; what a living shim owns needs none).
     [[nodiscard]] Status running(const sys::ProcessIdentity& pid1, audit::Launched event);
+    // The same and ended() in one commit, for a workload that was over before anybody could look.
+    [[nodiscard]] Status ran(const sys::ProcessIdentity& pid1, audit::Launched event,
+                             const ledger::Exit& exit,
+                             const std::vector<audit::Violation>& violations);
     // The launch was given up before the gate; what was made is unwound afterwards.
     [[nodiscard]] Status failed(audit::LaunchFailed event);
     // Exactly once: a second call for the same generation is Code::conflict.
@@ -55,6 +59,10 @@ private:
         : ledger_(std::move(ledger)), state_root_(std::move(state_root))
     {
     }
+    [[nodiscard]] Status write_running(ledger::Transaction& transaction,
+                                       const sys::ProcessIdentity& pid1, audit::Launched event);
+    [[nodiscard]] Status write_ended(ledger::Transaction& transaction, const ledger::Exit& exit,
+                                     const std::vector<audit::Violation>& violations);
     [[nodiscard]] Status write_observed(ledger::Transaction& transaction);
     [[nodiscard]] Status append(ledger::Transaction& transaction, std::vector<audit::Body> bodies);
 

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/failpoint.hpp"
 #include "driver/resources.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
@@ -20,6 +21,7 @@ namespace {
 namespace oci = driver::oci;
 
 constexpr std::size_t kMostClients = 64;
+constexpr int kMostMessages = 64;                 // of one session before others get a turn
 constexpr Millis kDrainDeadline{5'000};           // after everything that could write was killed
 constexpr std::size_t kMostInitPacket = 4U << 10; // wire::kMaxInitPacket
 
@@ -76,7 +78,9 @@ Status Keeper::open_for_business()
 {
     auto folder = TRY(sys::open_dir(generation_.request.binding.run_dir.str()));
     listener_ = TRY(sys::unix_listen(folder.get(), kSocketName, sys::SocketType::seqpacket, 0600));
+    failpoint("effect.shim-socket");
     door_ = TRY(sys::unix_listen(folder.get(), channel::kDoorName, sys::SocketType::stream, 0600));
+    failpoint("effect.door-socket");
     TRY_VOID(sys::set_nonblocking(listener_.get()));
     TRY_VOID(sys::set_nonblocking(door_.get()));
     TRY(loop_.when_readable(listener_.get(), [this] { accept_client(); }));
@@ -105,6 +109,7 @@ Status Keeper::open_for_business()
         client->watch = TRY(loop_.when_readable(client->socket.get(), [this, n = number] { on_client(n); }));
         answer(*client, Running{generation_.workload_pid});
     }
+    failpoint("open-for-business");
     return {};
 }
 
@@ -187,15 +192,30 @@ void Keeper::signal_workload(int signal)
         ending_ = Ending::killed;
         return kill_everything();
     }
-    static_cast<void>(generation_.service->send(wire::Signal{static_cast<std::uint8_t>(signal)}));
+    send_signal(signal);
+}
+
+// Never blocks: a sandbox-init that does not read its session has forfeited the gentle way.
+void Keeper::send_signal(int signal)
+{
+    const auto frame = wire::encode(wire::Signal{static_cast<std::uint8_t>(signal)});
+    const ssize_t sent = frame ? ::send(generation_.service->fd(), frame->data(), frame->size(),
+                                        MSG_DONTWAIT | MSG_NOSIGNAL)
+                               : -1;
+    if (frame && sent == static_cast<ssize_t>(frame->size())) return;
+    ending_ = Ending::killed;
+    kill_everything();
 }
 
 void Keeper::begin_stop(Millis timeout, std::string why)
 {
+    failpoint("stop.before-commit");
     static_cast<void>(journal_.acted("stop", why));
+    failpoint("stop.after-commit");
     if (ending_ == Ending::none) ending_ = Ending::stopping;
     if (!generation_.service) return kill_everything();
-    static_cast<void>(generation_.service->send(wire::Signal{SIGTERM}));
+    send_signal(SIGTERM);
+    failpoint("stop.signalled");
     const auto timer = loop_.after(timeout, [this] {
         if (exit_) return;
         ending_ = Ending::killed;
@@ -210,27 +230,49 @@ void Keeper::kill_everything()
     if (init_watch_) loop_.forget(*init_watch_);
     init_watch_.reset();
     static_cast<void>(generation_.launched->init.send_signal(SIGKILL));
+    failpoint("effect.killed");
     generation_.launched->channel.reset();
     if (!generation_.service) on_init_gone();
 }
 
+bool Keeper::take_message(const wire::SessionMessage& message)
+{
+    const auto* exit = std::get_if<wire::Exit>(&message);
+    if (exit == nullptr) return false;
+    std::string why;
+    if (exit->outcome == wire::ExitOutcome::failed_to_start) {
+        why = "cannot execute " + (*generation_.plan)->process.argv.front() + ": " +
+              strerror(exit->value);
+    }
+    end(exit_from(*exit), std::move(why));
+    return true;
+}
+
+bool Keeper::ended_at_once(Millis patience)
+{
+    if (!generation_.service) return false;
+    const auto deadline = sys::Deadline::after(patience);
+    while (!exit_) {
+        auto message = generation_.service->receive(deadline);
+        // A broken or closed stream is seen again, and judged, by the loop.
+        if (!message || !*message) return false;
+        if (take_message(**message)) return true;
+    }
+    return true;
+}
+
 void Keeper::on_service()
 {
-    while (!exit_) {
+    for (int handled = 0; !exit_; ++handled) {
+        if (handled == kMostMessages) {
+            // A flood must not keep timers and clients from their turn.
+            if (!loop_.after(Millis{1}, [this] { on_service(); })) break;
+            return;
+        }
         auto message = generation_.service->receive(sys::Deadline::after(Millis{0}));
-        if (!message) {
-            if (message.error().code() == Code::deadline_exceeded) return;
-            break;  // a broken peer is a lost one
-        }
-        if (!*message) break;
-        if (const auto* exit = std::get_if<wire::Exit>(&**message)) {
-            std::string why;
-            if (exit->outcome == wire::ExitOutcome::failed_to_start) {
-                why = "cannot execute " + (*generation_.plan)->process.argv.front() + ": " +
-                      strerror(exit->value);
-            }
-            return end(exit_from(*exit), std::move(why));
-        }
+        if (!message && message.error().code() == Code::deadline_exceeded) return;
+        if (!message || !*message) break;  // a broken peer is a lost one
+        if (take_message(**message)) return;
     }
     on_init_gone();
 }
@@ -260,6 +302,7 @@ void Keeper::on_init_gone()
 void Keeper::end(ledger::Exit exit, std::string why)
 {
     if (exit_) return;
+    generation_.timing.mark("exit");
     if (service_watch_) loop_.forget(*service_watch_);
     const auto oom = oci::oom_kills(*generation_.plan, generation_.request.binding);
     exit.oom_kills = oom.value_or(0);
@@ -272,6 +315,7 @@ void Keeper::end(ledger::Exit exit, std::string why)
     } else if (ending_ == Ending::killed) {
         exit.reason = ledger::ExitReason::killed;
     }
+    failpoint("ended.seen");
     exit_ = exit;
     exit_why_ = std::move(why);
     // Whatever the workload left running ends with it; nobody writes to the logs after that.
@@ -279,26 +323,39 @@ void Keeper::end(ledger::Exit exit, std::string why)
     await_log();
 }
 
-void Keeper::await_log()
+void Keeper::finish()
 {
-    if (!generation_.log) return loop_.stop();
-    // Usually the pipes closed with the workload, and the worker has ended by now or is about to.
-    const auto ended = loop_.when_readable(generation_.log->ended.get(), [this] { loop_.stop(); });
-    const auto late = loop_.after(kDrainDeadline, [this] { loop_.stop(); });
-    if (!ended || !late) loop_.stop();
+    over_ = true;
+    loop_.stop();
 }
 
-Result<ledger::Exit> Keeper::keep()
+void Keeper::await_log()
 {
-    while (!exit_) loop_.run();
+    if (!generation_.log) return finish();
+    // Usually the pipes closed with the workload, and the worker has ended by now or is about to.
+    const auto ended = loop_.when_readable(generation_.log->ended.get(), [this] { finish(); });
+    const auto late = loop_.after(kDrainDeadline, [this] { finish(); });
+    if (!ended || !late) finish();
+}
+
+Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running)
+{
+    while (!over_) loop_.run();
+    generation_.timing.mark("drained");
     std::vector<audit::Violation> violations;
     if (exit_->oom_kills > 0) {
         violations.push_back({"limit.memory", "OOM kills in the workload's cgroup", exit_->oom_kills});
     }
-    TRY_VOID(journal_.ended(*exit_, violations));
+    if (not_yet_running) {
+        TRY_VOID(journal_.ran(generation_.pid1, std::move(*not_yet_running), *exit_, violations));
+    } else {
+        TRY_VOID(journal_.ended(*exit_, violations));
+    }
+    generation_.timing.mark("exit-commit");
     for (const auto& [number, client] : clients_) {
         if (client->waits) answer(*client, Ended{*exit_, exit_why_});
     }
+    generation_.timing.mark("told");
     clients_.clear();
     return *exit_;
 }

@@ -27,9 +27,14 @@ public:
     // Listens on v.sock and shim.sock and tells the launcher that the workload runs.
     [[nodiscard]] Status open_for_business();
 
+    // Looks for a moment whether the workload is over already; then open_for_business is not
+    // needed any more.
+    [[nodiscard]] bool ended_at_once(Millis patience);
+
     // Until the workload has ended, its output is drained and the exit is recorded. Clients that
-    // wait have been answered when it returns.
-    [[nodiscard]] Result<ledger::Exit> keep();
+    // wait have been answered when it returns. `not_yet_running` is the event of a launch whose
+    // running state was not committed: both go into one commit.
+    [[nodiscard]] Result<ledger::Exit> keep(std::optional<audit::Launched> not_yet_running);
 
 private:
     struct Client;
@@ -52,13 +57,16 @@ private:
     [[nodiscard]] Status let_in(channel::Knock& knock);
 
     void on_service();
+    bool take_message(const wire::SessionMessage& message);  // true: it was the last one
     void on_init_channel();
     void on_init_gone();
     void signal_workload(int signal);
+    void send_signal(int signal);
     void begin_stop(Millis timeout, std::string why);
     void end(ledger::Exit exit, std::string why = {});
     void kill_everything();
     void await_log();
+    void finish();
 
     Generation& generation_;
     Journal& journal_;
@@ -73,6 +81,7 @@ private:
     std::optional<Loop::Token> init_watch_;
     std::optional<ledger::Exit> exit_;
     std::string exit_why_;
+    bool over_ = false;  // nothing more to wait for
     enum class Ending { none, stopping, timed_out, killed } ending_ = Ending::none;
 };
 

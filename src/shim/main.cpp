@@ -183,6 +183,15 @@ int give_up(const LaunchRequest& request, Journal& journal, int launcher, Launch
     return 1;
 }
 
+// How long a foreground run looks whether its workload is over already: most tool calls are, and
+// then one commit tells all. Shorter than anybody's patience for `ps` to say "running".
+constexpr Millis kAtOnce{5};
+
+bool in_foreground(const LaunchRequest& request)
+{
+    return request.out != Output::log_only || request.err != Output::log_only;
+}
+
 // Past here the workload runs. Its evidence was judged; it is written down while the first
 // instructions execute.
 Result<ledger::Exit> keep(Generation& running, Journal& journal, sys::UniqueFd launcher)
@@ -192,13 +201,17 @@ Result<ledger::Exit> keep(Generation& running, Journal& journal, sys::UniqueFd l
     TRY_VOID(open_gate(running));
     running.timing.mark("gate");
     failpoint("gate.after");
+    // Goes with the state folder when the sandbox is not kept.
+    if (running.request.on_exit == OnExit::keep) TRY_VOID(save_evidence(running));
+    failpoint("effect.evidence-file");
+    running.timing.mark("evidence-file");
+    if (in_foreground(running.request) && keeper.ended_at_once(kAtOnce)) {
+        return keeper.keep(launched_event(running));
+    }
     TRY_VOID(journal.running(running.pid1, launched_event(running)));
     running.timing.mark("running-commit");
     TRY_VOID(keeper.open_for_business());
-    TRY_VOID(save_evidence(running));
-    failpoint("effect.evidence-file");
-    running.timing.mark("evidence-file");
-    return keeper.keep();
+    return keeper.keep(std::nullopt);
 }
 
 // Gone with the state folder of a sandbox that is not kept; else for whoever asks.

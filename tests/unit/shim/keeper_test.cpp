@@ -99,7 +99,7 @@ protected:
         keeper_.emplace(generation_, *journal_, std::move(pair.second));
         ASSERT_TRUE(ledger::test::succeeded(keeper_->open_for_business()));
         EXPECT_EQ(launcher_->hear(), Reply(Running{child_}));
-        thread_ = std::thread([this] { ended_ = keeper_->keep(); });
+        thread_ = std::thread([this] { ended_ = keeper_->keep(std::nullopt); });
     }
     std::string run_dir() const { return generation_.request.binding.run_dir.str(); }
     Peer connect()
