@@ -282,10 +282,19 @@ Result<Report> EmbeddedService::reconcile()
 Result<std::optional<audit::Broken>> EmbeddedService::verify_audit(audit::Head& head)
 {
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::create));
-    TRY_VOID(shim::flush_audit(*ledger, host_.paths.state));
-    const auto stored = TRY(ledger->audit_head());
-    const audit::Head expected = stored.seq == 0 ? audit::Head{} : audit::Head{stored.seq, stored.digest};
-    return check_audit_file(host_.paths.audit(), expected, head);
+    // Others may append between the flush and the reading. What is broken twice under the same head
+    // is broken: the second flush has brought everything up to it into the file.
+    constexpr int kAttempts = 20;
+    std::optional<std::uint64_t> before;
+    for (int attempt = 1;; ++attempt) {
+        TRY_VOID(shim::flush_audit(*ledger, host_.paths.state));
+        const auto stored = TRY(ledger->audit_head());
+        const audit::Head expected =
+            stored.seq == 0 ? audit::Head{} : audit::Head{stored.seq, stored.digest};
+        auto broken = TRY(check_audit_file(host_.paths.audit(), expected, head));
+        if (!broken || before == stored.seq || attempt == kAttempts) return broken;
+        before = stored.seq;
+    }
 }
 
 }  // namespace sandbox::supervisor

@@ -46,7 +46,8 @@ def sweep(arena):
     for number, (verb, point) in enumerate(wrecks):
         wrong = wreck(arena, verb, point)
         arena.ctl('reconcile')
-        seconds = arena.passed()
+        # The log worker of the wreck may pass its own meanwhile.
+        seconds = [name for name in arena.passed() if not name.startswith('log.')]
         if (verb, point) == ('run', 'open-for-business'):
             wrong += [f'{name} was not passed' for name in REQUIRED if name not in seconds]
         arena.verdict(f'reconcile after {verb} at {point} passes {len(seconds)} points', wrong)
