@@ -126,7 +126,10 @@ class Arena:
         grant = bind(self.canary_folder, '/canary', read_only=False)
         hidden = '[[mask]]\npath = "/canary/hidden"\n'  # made by us for the run, and taken away again
         self.short = self.root.profile(
-            'short', ('/bin/sh', '-c', 'echo ran > /canary/ran; echo out; exit 7'), grant + hidden)
+            'short', ('/bin/sh', '-c', 'echo ran > /canary/ran; echo out; sleep 0.05; exit 7'),
+            grant + hidden)
+        self.instant = self.root.profile(
+            'instant', ('/bin/sh', '-c', 'echo ran > /canary/ran; exit 7'), grant + hidden)
         self.long = self.root.profile(
             'long', ('/bin/sh', '-c', 'echo ran > /canary/ran; echo out; exec sleep 1000'), grant + hidden)
         # Not in /tmp: the launching child has one of its own.
@@ -358,6 +361,8 @@ def run(title, sweep, needs_failpoints=True):
         print(f'1..1\n# no {harness.SANDBOXCTL}: run dev/build --failpoints\nnot ok 1 - programs are built')
         sys.exit(1)
     os.umask(0o022)
+    # A runner that loses patience: everything is taken away all the same.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit('ended from outside'))
     print('TAP version 13', flush=True)
     began = time.monotonic()
     arena = Arena(title)
