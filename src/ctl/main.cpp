@@ -15,8 +15,12 @@ int main(int argc, char** argv)
     }
     const Command& command = std::get<Command>(parsed);
     const Context context{command.root, command.format};
-    const int status =
+    int status =
         std::visit([&](const auto& verb) { return execute(context, verb); }, command.verb);
+    if (status == 0 && output_was_lost()) {
+        say("sandboxctl: standard output could not be written");
+        status = 1;
+    }
     // Everything is written and durable; taking memory and database apart would only delay the answer.
     _exit(status);
 }

@@ -39,9 +39,12 @@ void emit(YAML::Emitter& out, const canon::Json& value)
     }
 }
 
+bool lost = false;
+
 void write_to(int fd, std::string_view text)
 {
-    static_cast<void>(sys::write_all(fd, text));
+    // Lost talk on stderr changes nothing; lost data does.
+    if (!sys::write_all(fd, text) && fd == STDOUT_FILENO) lost = true;
 }
 
 // Requires: valid UTF-8. Every byte but a continuation (10xxxxxx) starts a character.
@@ -116,6 +119,11 @@ std::string table(const std::vector<std::vector<std::string>>& rows)
         text += line + "\n";
     }
     return text;
+}
+
+bool output_was_lost() noexcept
+{
+    return lost;
 }
 
 bool stdout_is_terminal()

@@ -25,6 +25,9 @@ void print(const canon::Json& value, Format format);
 // Columns padded to their widest cell; cells are escaped.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
+// Some output did not reach its place (a full disk): the program then does not exit with success.
+bool output_was_lost() noexcept;
+
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 

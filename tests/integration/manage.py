@@ -226,5 +226,15 @@ def capacity(root):
     same(root.ctl('run', root.profile()).code, 0, 'one that ended makes room')
 
 
+@scenario
+def a_full_disk(root):
+    import subprocess
+    with open('/dev/full', 'w') as full:
+        done = subprocess.run(root.command('version'),
+                              stdout=full, stderr=subprocess.PIPE, text=True)
+    check(done.returncode == 1 and 'could not be written' in done.stderr,
+          'output that was lost is no success', done)
+
+
 if __name__ == '__main__':
     main()
