@@ -6,6 +6,7 @@
 #include "base/failpoint.hpp"
 #include "driver/oci/compile.hpp"
 #include "driver/oci/evidence.hpp"
+#include "driver/oci/groups.hpp"
 #include "driver/resources.hpp"
 #include "sys/file.hpp"
 
@@ -101,10 +102,11 @@ private:
     Status make_cgroups()
     {
         step_ = "cgroup";
-        TRY_VOID(oci::create_cgroups(plan(), binding()));
+        groups_.emplace(TRY(oci::make_groups(plan(), binding())));
         failpoint("effect.cgroups");
         if (!plan()->process.idle) {
-            leaf_ = TRY(oci::create_session_leaf(plan(), binding(), kServiceSession));
+            leaf_ = TRY(
+                oci::create_session_leaf(plan(), binding(), kServiceSession, *groups_));
         }
         return {};
     }
@@ -145,7 +147,8 @@ private:
     Status start_runtime()
     {
         step_ = "crun";
-        g_.launched = TRY(oci::launch(plan(), binding(), *artifact_, programs_));
+        g_.launched = TRY(
+            oci::launch(plan(), binding(), *artifact_, programs_, {.groups = &*groups_}));
         g_.pid1 = TRY(sys::identity_of(g_.launched->init_pid));
         journal_.observed(EntryKind::pid1_process, ledger::encode(g_.pid1));
         return {};
@@ -154,7 +157,8 @@ private:
     Status witness_sandbox()
     {
         step_ = "evidence-sandbox";
-        g_.evidence = TRY(oci::observe_sandbox(plan(), binding(), *g_.launched));
+        g_.evidence = TRY(
+            oci::observe_sandbox(plan(), binding(), *g_.launched, &*groups_));
         return {};
     }
 
@@ -203,6 +207,7 @@ private:
     char* log_marker_;
     std::string step_ = "compile";
     std::optional<oci::OciArtifact> artifact_;
+    std::optional<oci::Groups> groups_;  // of this launch only: opened once, used by four steps
     oci::SessionLeaf leaf_;
     sys::UniqueFd in_;
     sys::UniqueFd out_;

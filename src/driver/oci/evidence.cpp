@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/diagnostic.hpp"
@@ -110,9 +111,8 @@ Status observe_init(const plan::PlanContent& plan, const Binding& binding,
 
 // crun was told to leave cgroups alone and ignores limits silently: only what the files say counts.
 Status observe_cgroups(const plan::ExecutionPlan& plan, const Binding& binding,
-                       const sys::ProcDir& init, Collector& collector)
+                       const sys::ProcDir& init, const Groups& groups, Collector& collector)
 {
-    const Groups groups = TRY(open_groups(plan, binding));
     const auto lines = TRY(init.cgroup());
     const bool v1 = plan->resources.version == plan::CgroupVersion::v1;
     std::string seen;
@@ -228,7 +228,8 @@ std::string cgroup_path(const std::vector<sys::CgroupLine>& lines, std::string_v
 }
 
 Result<std::vector<Evidence>> observe_sandbox(const plan::ExecutionPlan& plan,
-                                              const Binding& binding, const Launched& launched)
+                                              const Binding& binding, const Launched& launched,
+                                              const Groups* groups)
 {
     Collector collector(plan.content());
     const sys::ProcDir init =
@@ -237,7 +238,9 @@ Result<std::vector<Evidence>> observe_sandbox(const plan::ExecutionPlan& plan,
     TRY_VOID(observe_id_map(plan.content(), binding, init, collector));
     TRY_VOID(observe_network(plan.content(), init, collector));
     TRY_VOID(observe_init(plan.content(), binding, init, collector));
-    TRY_VOID(observe_cgroups(plan, binding, init, collector));
+    std::optional<Groups> opened;
+    if (groups == nullptr) opened.emplace(TRY(open_groups(plan, binding)));
+    TRY_VOID(observe_cgroups(plan, binding, init, groups != nullptr ? *groups : *opened, collector));
     TRY_VOID(observe_mounts(plan, binding, init, collector));
     TRY_VOID(observe_init_descriptors(init, collector));
     // All of the above was of this process, not of one that took its number.

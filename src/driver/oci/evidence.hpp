@@ -14,9 +14,11 @@ namespace sandbox::driver::oci {
 
 // PID 1 and what surrounds it: namespaces, id maps, outer ring, cgroups with their values,
 // mounts, root, descriptors. Call after launch, before any OPEN.
+// `groups` are those of make_groups(); null: opened anew. Their values are read either way.
 [[nodiscard]] Result<std::vector<Evidence>> observe_sandbox(const plan::ExecutionPlan& plan,
                                                             const Binding& binding,
-                                                            const Launched& launched);
+                                                            const Launched& launched,
+                                                            const Groups* groups = nullptr);
 
 // One session's leader between CONFINED and GO: identity, five capability sets, NoNewPrivs,
 // filters, leaf membership, namespaces equal to PID 1's, descriptors. `pid` is the leader's pid

@@ -194,7 +194,7 @@ Result<std::vector<Evidence>> observe_session(const plan::ExecutionPlan& plan,
 Result<int> find_session_pid(const plan::ExecutionPlan& plan, const Binding& binding,
                              std::string_view session, int inner_pid)
 {
-    const auto host = TRY(sys::cgroup::detect());
+    const auto host = TRY(host_cgroups());
     const std::string path = binding.cgroup + "/workload/" + std::string(session);
     const auto leaf = TRY(sys::cgroup::CgroupTree::find(host, path));
     if (!leaf.empty())

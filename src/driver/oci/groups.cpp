@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/oci/groups.hpp"
 
-#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "driver/oci/launch.hpp"
@@ -19,10 +20,24 @@ std::vector<cgroup::Setting> to_sys(const std::vector<plan::CgroupSetting>& sett
     return list;
 }
 
+Result<cgroup::Host> host_cgroups()
+{
+    struct Known {
+        ino_t mount_namespace;
+        cgroup::Host host;
+    };
+    thread_local std::optional<Known> known;
+    struct stat here{};
+    if (::stat("/proc/self/ns/mnt", &here) != 0) return fail_errno("stat", "/proc/self/ns/mnt");
+    if (!known || known->mount_namespace != here.st_ino)
+        known = Known{here.st_ino, TRY(cgroup::detect())};
+    return known->host;
+}
+
 Result<Groups> open_groups(const plan::ExecutionPlan& plan, const Binding& binding)
 {
     Groups groups;
-    groups.host = TRY(cgroup::detect());
+    groups.host = TRY(host_cgroups());
     groups.top.emplace(TRY_WITH(
         cgroup::CgroupTree::create(groups.host, binding.cgroup, plan->resources.controllers),
         "make cgroup " + binding.cgroup));
@@ -43,7 +58,7 @@ Status apply_limits(const plan::ExecutionPlan& plan, const Groups& groups)
 Result<std::vector<std::string>> list_cgroups(const plan::ExecutionPlan& plan,
                                               const Binding& binding)
 {
-    const cgroup::Host host = TRY(cgroup::detect());
+    const cgroup::Host host = TRY(host_cgroups());
     std::vector<std::string> mounts;
     std::vector<std::string> controllers = plan->resources.controllers;
     if (plan->resources.version == plan::CgroupVersion::v1) controllers.push_back("freezer");
@@ -61,22 +76,26 @@ Result<std::vector<std::string>> list_cgroups(const plan::ExecutionPlan& plan,
     return folders;
 }
 
-Status create_cgroups(const plan::ExecutionPlan& plan, const Binding& binding)
+Result<Groups> make_groups(const plan::ExecutionPlan& plan, const Binding& binding)
 {
-    const Groups groups = TRY(open_groups(plan, binding));
+    Groups groups = TRY(open_groups(plan, binding));
     // v2 lets nobody live in a cgroup that passes controllers on: limits are set by launch(), once
     // its child has left <id>.
-    if (plan->resources.version != plan::CgroupVersion::v1) return {};
-    return apply_limits(plan, groups);
+    if (plan->resources.version == plan::CgroupVersion::v1) TRY_VOID(apply_limits(plan, groups));
+    return groups;
 }
 
-Result<SessionLeaf> create_session_leaf(const plan::ExecutionPlan& plan, const Binding& binding,
-                                        std::string_view session)
+Status create_cgroups(const plan::ExecutionPlan& plan, const Binding& binding)
 {
-    const cgroup::Host host = TRY(cgroup::detect());
-    const auto workload = TRY(cgroup::CgroupTree::find(host, binding.cgroup + "/workload"));
-    if (workload.empty())
-        return fail(Code::not_found, "no cgroup " + binding.cgroup + "/workload: not launched");
+    TRY(make_groups(plan, binding));
+    return {};
+}
+
+namespace {
+
+Result<SessionLeaf> make_leaf(const plan::ExecutionPlan& plan, const Binding& binding,
+                              const cgroup::CgroupTree& workload, std::string_view session)
+{
     const auto leaf = TRY(workload.make_child(std::string(session)));
     SessionLeaf result{std::string(session), {}};
     cgroup::JoinHandles handles = TRY(leaf.join_handles());
@@ -91,10 +110,28 @@ Result<SessionLeaf> create_session_leaf(const plan::ExecutionPlan& plan, const B
     return result;
 }
 
+}  // namespace
+
+Result<SessionLeaf> create_session_leaf(const plan::ExecutionPlan& plan, const Binding& binding,
+                                        std::string_view session)
+{
+    const cgroup::Host host = TRY(host_cgroups());
+    const auto workload = TRY(cgroup::CgroupTree::find(host, binding.cgroup + "/workload"));
+    if (workload.empty())
+        return fail(Code::not_found, "no cgroup " + binding.cgroup + "/workload: not launched");
+    return make_leaf(plan, binding, workload, session);
+}
+
+Result<SessionLeaf> create_session_leaf(const plan::ExecutionPlan& plan, const Binding& binding,
+                                        std::string_view session, const Groups& groups)
+{
+    return make_leaf(plan, binding, *groups.workload, session);
+}
+
 Status remove_session_leaf(const plan::ExecutionPlan&, const Binding& binding,
                            std::string_view session)
 {
-    const cgroup::Host host = TRY(cgroup::detect());
+    const cgroup::Host host = TRY(host_cgroups());
     const auto leaf = TRY(cgroup::CgroupTree::find(
         host, binding.cgroup + "/workload/" + std::string(session)));
     if (leaf.empty()) return {};
@@ -105,7 +142,7 @@ Status remove_session_leaf(const plan::ExecutionPlan&, const Binding& binding,
 
 Result<std::uint64_t> oom_kills(const plan::ExecutionPlan& /*plan*/, const Binding& binding)
 {
-    const cgroup::Host host = TRY(cgroup::detect());
+    const cgroup::Host host = TRY(host_cgroups());
     const auto workload = TRY(cgroup::CgroupTree::find(host, binding.cgroup + "/workload"));
     if (workload.empty()) return std::uint64_t{0};
     // Of the sessions below too, in both hierarchies (sys/cgroup/usage.cpp).
@@ -114,7 +151,7 @@ Result<std::uint64_t> oom_kills(const plan::ExecutionPlan& /*plan*/, const Bindi
 
 Status kill_all(std::string_view path, std::chrono::milliseconds deadline)
 {
-    const cgroup::Host host = TRY(cgroup::detect());
+    const cgroup::Host host = TRY(host_cgroups());
     const auto tree = TRY(cgroup::CgroupTree::find(host, std::string(path)));
     if (tree.empty()) return {};
     return tree.kill_all(sys::Deadline::after(deadline));
@@ -122,7 +159,7 @@ Status kill_all(std::string_view path, std::chrono::milliseconds deadline)
 
 Status remove_cgroups(std::string_view path)
 {
-    const cgroup::Host host = TRY(cgroup::detect());
+    const cgroup::Host host = TRY(host_cgroups());
     const auto tree = TRY(cgroup::CgroupTree::find(host, std::string(path)));
     if (!tree.empty()) TRY_VOID(tree.remove(sys::Deadline::after(kRemoveDeadline)));
     const auto slash = path.rfind('/');

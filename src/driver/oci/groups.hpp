@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "driver/driver.hpp"
+#include "driver/oci/launch.hpp"
 #include "plan/plan.hpp"
 #include "sys/cgroup/cgroup.hpp"
 
-// The cgroups of one sandbox, opened; used by launch and evidence only.
+// The cgroups of one sandbox, opened. A launch opens them once (make_groups) and hands them along.
 namespace sandbox::driver::oci {
 
 // An emptied cgroup is removable as soon as its last zombie is reaped: moments.
@@ -21,6 +22,18 @@ struct Groups {
     std::optional<sys::cgroup::CgroupTree> control;
     std::optional<sys::cgroup::CgroupTree> workload;
 };
+
+// The hierarchies of this process. Read once for each mount namespace that the process is in:
+// nobody mounts hierarchies under a running host, and a sandbox lives in those it was made in.
+[[nodiscard]] Result<sys::cgroup::Host> host_cgroups();
+
+// create_cgroups(), keeping what it opened. Stale once the cgroups are removed.
+[[nodiscard]] Result<Groups> make_groups(const plan::ExecutionPlan& plan, const Binding& binding);
+// As without `groups`, which are the sandbox's.
+[[nodiscard]] Result<SessionLeaf> create_session_leaf(const plan::ExecutionPlan& plan,
+                                                      const Binding& binding,
+                                                      std::string_view session,
+                                                      const Groups& groups);
 
 // Makes what is missing.
 [[nodiscard]] Result<Groups> open_groups(const plan::ExecutionPlan& plan, const Binding& binding);

@@ -54,8 +54,8 @@ std::string drain(int diagnostics)
 class Launch {
 public:
     Launch(const plan::ExecutionPlan& plan, const Binding& binding, const OciArtifact& artifact,
-           const SealedPrograms& programs)
-        : plan_(plan), binding_(binding), artifact_(artifact), programs_(programs)
+           const SealedPrograms& programs, const Groups* known)
+        : plan_(plan), binding_(binding), artifact_(artifact), programs_(programs), known_(known)
     {
     }
 
@@ -75,7 +75,9 @@ public:
 private:
     Result<Launched> attempt(sys::Deadline deadline)
     {
-        const Groups groups = TRY(open_groups(plan_, binding_));
+        std::optional<Groups> opened;
+        if (known_ == nullptr) opened.emplace(TRY(open_groups(plan_, binding_)));
+        const Groups& groups = known_ != nullptr ? *known_ : *opened;
         PreparedSources sources = TRY(prepare_sources(artifact_, binding_));
         std::vector<SourceIdentity> identities = sources.identities;
         failpoint("effect.sources");
@@ -213,6 +215,7 @@ private:
     const Binding& binding_;
     const OciArtifact& artifact_;
     const SealedPrograms& programs_;
+    const Groups* known_;
     sys::UniqueFd channel_;
     sys::UniqueFd diagnostics_;
     std::optional<sys::Pidfd> init_;
@@ -240,7 +243,7 @@ Result<Launched> launch(const plan::ExecutionPlan& plan, const Binding& binding,
         plan->resources.controllers.empty())
         return fail(Code::invalid_argument,
                     "no cgroup to hold the sandbox: the runtime would ignore every limit");
-    return Launch(plan, binding, artifact, programs)
+    return Launch(plan, binding, artifact, programs, options.groups)
         .run(sys::Deadline::after(options.deadline));
 }
 

@@ -83,8 +83,11 @@ struct SourceIdentity {
     sys::FileIdentity identity;
 };
 
+struct Groups;  // groups.hpp
+
 struct LaunchOptions {
     std::chrono::milliseconds deadline{15'000};  // until INIT_UP (design 12: boot 15 s)
+    const Groups* groups = nullptr;              // of make_groups(); null: opened anew
 };
 
 struct Launched {

@@ -88,12 +88,21 @@ Result<sys::UniqueFd> make_bundle(RuntimeStart& order)
     return bundle;
 }
 
-Status check_config(int bundle, const OciArtifact& artifact)
+// What the bundle holds, read back and hashed.
+Result<std::string> check_config(int bundle, const OciArtifact& artifact)
 {
-    const std::string written =
+    std::string written =
         TRY(sys::read_file_at(bundle, "config.json", artifact.config_json.size()));
     if (canon::digest(written) != artifact.config_digest)
         return fail(Code::conflict, "config.json is not what was compiled");
+    return written;
+}
+
+// Read once more, against bytes that were hashed: the same proof without hashing them again.
+Status recheck_config(int bundle, const std::string& hashed)
+{
+    if (TRY(sys::read_file_at(bundle, "config.json", hashed.size())) != hashed)
+        return fail(Code::conflict, "config.json changed after it was checked");
     return {};
 }
 
@@ -152,12 +161,12 @@ Status become_runtime(RuntimeStart& order)
     // Past here nothing mounted is seen by the host.
     TRY_VOID(cover_unified(order.host));
     const sys::UniqueFd bundle = TRY(make_bundle(order));
-    TRY_VOID(check_config(bundle.get(), order.artifact));
+    const std::string hashed = TRY(check_config(bundle.get(), order.artifact));
     // root.path is relative to here: an absolute one would be walked by the container's root, which
     // may not pass our 0700 folders.
     if (::fchdir(bundle.get()) != 0) return fail_errno("fchdir", "bundle");
     std::string id = order.binding.id.str();
-    TRY_VOID(check_config(bundle.get(), order.artifact));
+    TRY_VOID(recheck_config(bundle.get(), hashed));
     TRY_VOID(place_descriptors(order));
     failpoint("launcher.before-exec");
 

@@ -59,6 +59,7 @@ private:
         const sys::UniqueFd mount = TRY(sys::make_tmpfs(step.size, kOwnerOnly, tree_flags()));
         TRY_VOID(own(mount.get(), step.owner, step.owner));
         TRY_VOID(sys::attach_tree(mount.get(), scratch_, rootfs_));
+        foreign_ = false;
         return open_root();
     }
 
@@ -91,36 +92,40 @@ private:
 
     Status apply(const MakeDirectory& step)
     {
-        if (const auto there = open_beneath(step.path, O_PATH | O_DIRECTORY)) return {};
-        const sys::UniqueFd parent = TRY(make_parents(step.path));
+        if (foreign_ && open_beneath(step.path, O_PATH | O_DIRECTORY)) return {};
+        const int parent = TRY(parent_of(step.path));
         const std::string name = split(step.path).name;
-        TRY_VOID(sys::mkdir_at(parent.get(), name));
-        const sys::UniqueFd made =
-            TRY(sys::open_at2(parent.get(), name, O_RDONLY | O_DIRECTORY, 0, sys::kBeneath));
-        TRY_VOID(own(made.get(), step.owner, step.owner));
-        if (::fchmod(made.get(), step.mode) != 0) return fail_errno("fchmod", step.path);
+        if (::mkdirat(parent, name.c_str(), step.mode) != 0) {
+            const int errnum = errno;
+            if (errnum == EEXIST && open_beneath(step.path, O_PATH | O_DIRECTORY)) return {};
+            return fail(Error::from_errno(errnum, "mkdirat", step.path));
+        }
+        TRY_VOID(own_at(parent, name, step.owner));
+        // The umask is 0022 here and takes nothing of 0755; a foreign parent may have passed a
+        // set-group-id bit on.
+        if ((foreign_ || step.mode != kOwnerOnly) &&
+            ::fchmodat(parent, name.c_str(), step.mode, 0) != 0)
+            return fail_errno("fchmodat", step.path);
         return {};
     }
 
     Status apply(const MakeSymlink& step)
     {
-        const sys::UniqueFd parent = TRY(make_parents(step.path));
-        if (::symlinkat(step.target.c_str(), parent.get(), split(step.path).name.c_str()) != 0)
+        const int parent = TRY(parent_of(step.path));
+        if (::symlinkat(step.target.c_str(), parent, split(step.path).name.c_str()) != 0)
             return fail_errno("symlinkat", step.path);
         return {};
     }
 
     Status apply(const MakeFile& step)
     {
-        const sys::UniqueFd parent = TRY(make_parents(step.path));
+        const int parent = TRY(parent_of(step.path));
         const std::string name = split(step.path).name;
         // Whatever a foreign tree has there (a link most of all) is replaced, not followed.
-        if (::unlinkat(parent.get(), name.c_str(), 0) != 0 && errno != ENOENT)
+        if (foreign_ && ::unlinkat(parent, name.c_str(), 0) != 0 && errno != ENOENT)
             return fail_errno("unlinkat", step.path);
-        TRY_VOID(sys::write_file_at(parent.get(), name, step.content, step.mode));
-        const sys::UniqueFd file =
-            TRY(sys::open_at2(parent.get(), name, O_RDONLY, 0, sys::kBeneath));
-        return own(file.get(), step.owner, step.owner);
+        TRY_VOID(sys::write_file_at(parent, name, step.content, step.mode));
+        return own_at(parent, name, step.owner);
     }
 
     Status apply(const BindMount& step)
@@ -135,8 +140,8 @@ private:
         const sys::UniqueFd mount = TRY(sys::make_tmpfs(step.size, step.mode, attributes));
         TRY_VOID(own(mount.get(), step.owner_uid, step.owner_gid));
         // chown took set-id bits off, and the caller's mask may have taken others at birth.
-        const sys::UniqueFd folder = TRY(sys::open_at(mount.get(), ".", O_RDONLY | O_DIRECTORY));
-        if (::fchmod(folder.get(), step.mode) != 0) return fail_errno("fchmod", step.target);
+        if (::fchmodat(mount.get(), ".", step.mode, 0) != 0)
+            return fail_errno("fchmodat", step.target);
         attributes.read_only = step.access == Access::read_only;
         TRY_VOID(sys::set_mount_attributes(mount.get(), attributes, sys::Depth::single));
         return attach(mount.get(), step.target, true, step.ground);
@@ -214,6 +219,18 @@ private:
         return sys::mkdir_at(parent.get(), at.name, kOwnerOnly);
     }
 
+    // As make_parents, kept open while steps stay in one folder. Nodes of the tree only: a mount
+    // attached later would lie above what is open here, so attach() forgets it.
+    Result<int> parent_of(const std::string& path)
+    {
+        std::string folder = split(path).parent;
+        if (!parent_.valid() || folder != parent_path_) {
+            parent_ = TRY(make_parents(path));
+            parent_path_ = std::move(folder);
+        }
+        return parent_.get();
+    }
+
     // The parent folder of `path`, made where it is missing.
     Result<sys::UniqueFd> make_parents(const std::string& path)
     {
@@ -231,6 +248,7 @@ private:
 
     Status attach(int mount, const std::string& target, bool folder, Ground ground)
     {
+        parent_.reset();
         const std::string context = "mount target /" + escaped(target);
         auto place = open_beneath(target, O_PATH | O_NOFOLLOW);
         if (!place && place.error().code() == Code::not_found && ground == Ground::ours) {
@@ -256,12 +274,23 @@ private:
         return {};
     }
 
+    // A node that was made right here, by us, in a tree that nobody else sees yet.
+    static Status own_at(int parent, const std::string& name, std::uint32_t id)
+    {
+        if (::fchownat(parent, name.c_str(), id, id, AT_SYMLINK_NOFOLLOW) != 0)
+            return fail_errno("fchownat", name);
+        return {};
+    }
+
     PreparedSources sources_;
     std::size_t next_source_ = 0;
     int scratch_;
     std::string scratch_path_;
     std::string rootfs_;
+    bool foreign_ = true;  // the root shows a tree that is not of our making
     sys::UniqueFd root_;
+    sys::UniqueFd parent_;
+    std::string parent_path_;
     sys::UniqueFd masks_;
 };
 

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "driver/oci/groups.hpp"
 #include "sys/artifact/sealed.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
@@ -77,9 +78,9 @@ std::string LiveSandbox::start()
         if (!identity) return identity.error().message();
         placeholders.emplace_back(placeholder, *identity);
     }
-    if (const auto status = oci::create_cgroups(*plan, binding); !status)
-        return status.error().message();
-    auto result = oci::launch(*plan, binding, *artifact, *programs);
+    const auto groups = oci::make_groups(*plan, binding);
+    if (!groups) return groups.error().message();
+    auto result = oci::launch(*plan, binding, *artifact, *programs, {.groups = &*groups});
     if (!result) return result.error().message();
     launched.emplace(std::move(*result));
     control = std::make_unique<Peer>(

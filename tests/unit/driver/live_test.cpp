@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "driver/oci/groups.hpp"
 #include "live.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
@@ -426,6 +427,23 @@ TEST(OciLaunch, StopsAForkBombAtItsLimit)
                                       "done; echo all");
     EXPECT_EQ(ran.out.find("all"), std::string::npos) << "200 processes below a limit of 64";
     EXPECT_EQ(box.shell("after", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
+}
+
+TEST(OciEvidence, ReadsLimitsAnewThroughGroupsThatWereOpenedOnce)
+{
+    LiveSandbox box(plain_content());
+    ASSERT_EQ(box.start(), "");
+    const auto groups = oci::open_groups(*box.plan, box.binding);
+    ASSERT_TRUE(groups) << groups.error().message();
+    auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
+    ASSERT_TRUE(seen) << seen.error().message();
+    EXPECT_EQ(failures(*seen), "");
+    ASSERT_TRUE(groups->workload->set(
+        std::vector<sys::cgroup::Setting>{{"pids", "pids.max", "63"}}));
+    seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
+    ASSERT_TRUE(seen) << seen.error().message();
+    EXPECT_NE(failures(*seen).find("planned 64, observed 63"), std::string::npos)
+        << failures(*seen);
 }
 
 TEST(OciLaunch, SaysWhatTheRuntimeSaidWhenItFails)
