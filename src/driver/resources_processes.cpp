@@ -48,10 +48,15 @@ Result<std::vector<sys::ProcessIdentity>> find_by_argument(std::string_view name
         struct stat info{};
         // Inside a sandbox nobody is our user on the host: a forged argument there is not ours.
         if (!folder || fstat(folder->get(), &info) != 0 || info.st_uid != geteuid()) continue;
+        // Most are somebody else's: their identity, several calls, is never asked for.
+        const auto mentions = [&] {
+            const auto arguments = sys::read_file_at(folder->get(), "cmdline", kLongestCommandLine);
+            return arguments && has_argument(*arguments, name);
+        };
+        if (!mentions()) continue;
         // Identity first, arguments after it, through the same folder: no reused number slips in.
         const auto identity = sys::identity_of(pid);
-        const auto arguments = sys::read_file_at(folder->get(), "cmdline", kLongestCommandLine);
-        if (identity && arguments && has_argument(*arguments, name)) found.push_back(*identity);
+        if (identity && mentions()) found.push_back(*identity);
     }
     return found;
 }

@@ -13,11 +13,10 @@ Status Transaction::queue_audit(const AuditHead& expected, const AuditHead& next
     return {};
 }
 
-Status Transaction::drop_queued_audit(std::uint64_t up_to_seq)
+Status Ledger::forget_queued_audit(std::uint64_t up_to_seq)
 {
-    TRY(connection_->run("DELETE FROM audit_queue WHERE seq<=?",
-                         {static_cast<std::int64_t>(up_to_seq)}));
-    return {};
+    return connection_->commit_lazily("DELETE FROM audit_queue WHERE seq<=?",
+                                      {static_cast<std::int64_t>(up_to_seq)});
 }
 
 Result<std::vector<QueuedLine>> Ledger::queued_audit()

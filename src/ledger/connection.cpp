@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <mutex>
 
 #include "ledger/schema.hpp"
+#include "ledger/vfs.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::ledger {
@@ -28,7 +28,11 @@ constexpr std::int64_t kLongestNap = 5'000'000;  // ns
 // SQLite takes a shorter file for an empty one and would fill it in silence (file format, 1.3.2:
 // the smallest page has 512 bytes). A file of nothing is one that another process is making.
 constexpr off_t kSmallestFile = 512;
-constexpr const char* kVfsName = "sandbox-ledger";
+// SQLite's own default: from so many frames on, a commit also moves the WAL into the file.
+constexpr int kCheckpointFrames = 1000;
+// Below that many frames an opener reads the WAL in a fraction of a millisecond, less than one of
+// the two syncs that emptying it takes. They fit into the kept length (vfs.hpp), with room for a run.
+constexpr int kFewFrames = 64;
 
 std::int64_t monotonic_ns()
 {
@@ -49,33 +53,6 @@ int nap_while_busy(void*, int tries)
     const timespec pause{0, nap / 2 + now % (nap / 2 + 1)};
     nanosleep(&pause, nullptr);
     return 1;
-}
-
-int keep_path(sqlite3_vfs*, const char* name, int size, char* out)
-{
-    const std::size_t length = std::strlen(name);
-    if (length >= static_cast<std::size_t>(size)) return SQLITE_CANTOPEN;
-    std::memcpy(out, name, length + 1);
-    return SQLITE_OK;
-}
-
-// SQLite's unix VFS resolves links in the name and then refuses more than 512 bytes. Ours keeps
-// "/proc/self/fd/N/ledger.db" as it is: the folder is fixed by descriptor, its path may be long.
-const char* registered_vfs()
-{
-    static std::once_flag once;
-    static sqlite3_vfs vfs;
-    static bool registered = false;
-    std::call_once(once, [] {
-        const sqlite3_vfs* original = sqlite3_vfs_find("unix");
-        if (original == nullptr) return;
-        vfs = *original;
-        vfs.pNext = nullptr;
-        vfs.zName = kVfsName;
-        vfs.xFullPathname = keep_path;
-        registered = sqlite3_vfs_register(&vfs, 0) == SQLITE_OK;
-    });
-    return registered ? kVfsName : nullptr;
 }
 
 Result<WhenMissing> check_file(int dir_fd, OpenMode mode)
@@ -192,6 +169,7 @@ Status Connection::configure(OpenMode mode, WhenMissing when_missing)
     sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
     sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_wal_hook(db_, after_commit, this);
     sqlite3_limit(db_, SQLITE_LIMIT_LENGTH, static_cast<int>(4 * kMaxText));
     if (when_missing == WhenMissing::create) {
         // By name, not by a descriptor of ours: closing one would drop this process's POSIX locks.
@@ -376,12 +354,42 @@ bool Connection::in_transaction() const noexcept
     return sqlite3_get_autocommit(db_) == 0;
 }
 
-Status Connection::checkpoint()
+int Connection::after_commit(void* self, sqlite3* db, const char*, int frames)
 {
+    static_cast<Connection*>(self)->frames_ = frames;
+    // As SQLite's own hook does, which this one replaces: a failure here is seen by the next one.
+    if (frames >= kCheckpointFrames) {
+        sqlite3_wal_checkpoint_v2(db, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+    }
+    return SQLITE_OK;
+}
+
+Status Connection::commit_lazily(std::string_view sql, const Row& arguments)
+{
+    // Not through run(): this pragma acts when it is compiled, a kept statement would do nothing.
+    const auto set = [this](const char* pragma) {
+        return sqlite3_exec(db_, pragma, nullptr, nullptr, nullptr);
+    };
+    if (const int code = set("PRAGMA synchronous=NORMAL"); code != SQLITE_OK) {
+        return failure(code, "PRAGMA");
+    }
+    const auto done = run(sql, arguments);
+    if (const int code = set("PRAGMA synchronous=FULL"); code != SQLITE_OK) {
+        distrusted_ = true;
+        return failure(code, "PRAGMA");
+    }
+    if (!done) return fail(done.error());
+    return {};
+}
+
+Status Connection::checkpoint(CompactWhen when)
+{
+    if (when == CompactWhen::large && frames_ && *frames_ < kFewFrames) return {};
     // Never wait here: readers and writers come first, and the next call will find the WAL again.
     sqlite3_busy_handler(db_, nullptr, nullptr);
     const int code = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
     sqlite3_busy_handler(db_, nap_while_busy, nullptr);
+    if (code == SQLITE_OK) frames_ = 0;
     if (code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY) return {};
     return failure(code, "checkpoint");
 }

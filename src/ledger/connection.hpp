@@ -53,7 +53,10 @@ public:
     [[nodiscard]] Status begin();
     [[nodiscard]] Status commit();
     void rollback() noexcept;
-    [[nodiscard]] Status checkpoint();
+    // One statement as a transaction of its own that a power cut may undo, until the next commit,
+    // whoever's, makes it last too. Not inside a transaction.
+    [[nodiscard]] Status commit_lazily(std::string_view sql, const Row& arguments);
+    [[nodiscard]] Status checkpoint(CompactWhen when);
     bool in_transaction() const noexcept;
 
 private:
@@ -61,10 +64,12 @@ private:
     [[nodiscard]] Status configure(OpenMode mode, WhenMissing when_missing);
     [[nodiscard]] Status migrate(OpenMode mode);
     [[nodiscard]] Result<sqlite3_stmt*> prepare(std::string_view sql);
+    static int after_commit(void* self, sqlite3* db, const char* schema, int frames);
     std::unexpected<Error> failure(int code, std::string_view doing);
 
     sqlite3* db_ = nullptr;
     sys::UniqueFd dir_;
+    std::optional<int> frames_;  // in the WAL after the last commit of this connection
     bool distrusted_ = false;  // a sync failed: what is on the disk is unknown
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
 };

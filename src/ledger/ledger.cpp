@@ -197,9 +197,9 @@ Status Ledger::check()
     return all;
 }
 
-Status Ledger::compact()
+Status Ledger::compact(CompactWhen when)
 {
-    return connection_->checkpoint();
+    return connection_->checkpoint(when);
 }
 
 }  // namespace sandbox::ledger

@@ -23,6 +23,7 @@ inline constexpr std::string_view kFileName = "ledger.db";
 inline constexpr std::uint32_t kKeepDeleted = 1000;
 
 enum class OpenMode { read_only, read_write, create };
+enum class CompactWhen { now, large };  // large: not while the WAL is short and quickly read
 enum class ListScope { live, all };  // live: not `deleted`
 
 // The current moment, read from CLOCK_REALTIME, CLOCK_BOOTTIME and the kernel's boot id.
@@ -142,7 +143,6 @@ public:
     // audit log and made it durable there: one sync on the way to a launch instead of two.
     [[nodiscard]] Status queue_audit(const AuditHead& expected, const AuditHead& next,
                                      std::string_view line);
-    [[nodiscard]] Status drop_queued_audit(std::uint64_t up_to_seq);
 
     // Forgets the oldest deleted sandboxes beyond `keep`, with entries and operations, and returns
     // them: their folders are then the caller's to remove.
@@ -194,9 +194,12 @@ public:
 
     // Full check: SQLite's integrity_check (indexes too) and every row's checksum.
     [[nodiscard]] Status check();
-    // Moves the WAL into the file and truncates it: the next opener then need not read it. After
+    // Moves the WAL into the file and empties it: the next opener then need not read it. After
     // the reply, never before. Busy readers or writers are no failure: the next one will do it.
-    [[nodiscard]] Status compact();
+    [[nodiscard]] Status compact(CompactWhen when = CompactWhen::now);
+    // Drops lines that are on the disk elsewhere, without a sync: after a power cut they may be
+    // queued again.
+    [[nodiscard]] Status forget_queued_audit(std::uint64_t up_to_seq);
 
 private:
     explicit Ledger(std::unique_ptr<Connection> connection);

@@ -17,6 +17,7 @@ namespace sandbox::shim {
 namespace {
 
 constexpr std::size_t kLongestLine = 4U << 20;  // canon::Limits
+constexpr std::size_t kUsualLine = 64U << 10;  // far above what a line takes; else it is read again
 
 audit::Head to_audit(const ledger::AuditHead& head)
 {
@@ -31,18 +32,32 @@ struct Tail {
     off_t end = 0;
 };
 
+Result<std::string> read_range(int file, off_t from, off_t end)
+{
+    std::string text(static_cast<std::size_t>(end - from), '\0');
+    const ssize_t count = pread(file, text.data(), text.size(), from);
+    if (count < 0) return fail_errno("pread", kAuditName);
+    text.resize(static_cast<std::size_t>(count));
+    return text;
+}
+
 Result<Tail> find_tail(int file)
 {
     struct stat status {};
     if (fstat(file, &status) != 0) return fail_errno("fstat", kAuditName);
-    const off_t from = std::max<off_t>(0, status.st_size - static_cast<off_t>(kLongestLine) - 1);
-    std::string text(static_cast<std::size_t>(status.st_size - from), '\0');
-    const ssize_t count = pread(file, text.data(), text.size(), from);
-    if (count < 0) return fail_errno("pread", kAuditName);
-    text.resize(static_cast<std::size_t>(count));
-    const std::size_t last = text.rfind('\n');
+    std::string text;
+    off_t from = 0;
+    std::size_t last = std::string::npos;
+    std::size_t before = std::string::npos;
+    for (const std::size_t most : {kUsualLine, kLongestLine + 1}) {
+        from = std::max<off_t>(0, status.st_size - static_cast<off_t>(most));
+        text = TRY(read_range(file, from, status.st_size));
+        last = text.rfind('\n');
+        before = last == std::string::npos || last == 0 ? std::string::npos
+                                                        : text.rfind('\n', last - 1);
+        if (before != std::string::npos) break;
+    }
     if (last == std::string::npos) return Tail{};
-    const std::size_t before = last == 0 ? std::string::npos : text.rfind('\n', last - 1);
     const std::size_t begin = before == std::string::npos ? 0 : before + 1;
     const auto line = TRY_WITH(canon::parse(std::string_view(text).substr(begin, last - begin)),
                                "the last line of audit.jsonl");
@@ -89,9 +104,7 @@ Status flush_audit(ledger::Ledger& ledger, const std::string& state_root)
     TRY_VOID(sys::write_all(file.get(), text));
     failpoint("audit.written");
     if (fdatasync(file.get()) != 0) return fail_errno("fdatasync", kAuditName);
-    auto transaction = TRY(ledger.begin());
-    TRY_VOID(transaction.drop_queued_audit(queued.back().seq));
-    TRY_VOID(transaction.commit());
+    TRY_VOID(ledger.forget_queued_audit(queued.back().seq));
     failpoint("audit.dropped");
     return {};
 }

@@ -207,7 +207,7 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
 Status Journal::settle()
 {
     TRY_VOID(flush_audit(ledger_, state_root_));
-    return ledger_.compact();
+    return ledger_.compact(ledger::CompactWhen::large);
 }
 
 }  // namespace sandbox::shim

@@ -51,7 +51,7 @@ public:
     // After unwinding: marks what is gone, closes the claim of a launch that never ran, rests in
     // `state`. With on_exit == remove the sandbox becomes `deleted`.
     [[nodiscard]] Status cleaned(const driver::Unwound& unwound, ledger::State state);
-    // When nobody waits any more: audit lines reach their file, the WAL is truncated.
+    // When nobody waits any more: audit lines reach their file, a WAL grown long is emptied.
     [[nodiscard]] Status settle();
 
 private:

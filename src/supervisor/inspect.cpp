@@ -151,7 +151,7 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
         TRY_VOID(sys::remove_tree_at(open.state.get(), "sandboxes/" + old.id.str()));
     }
     TRY_VOID(shim::flush_audit(ledger, host.paths.state));
-    return ledger.compact();
+    return ledger.compact(ledger::CompactWhen::large);
 }
 
 Status record_reconcile(const Host& host, ledger::Ledger& ledger, const Report& report)

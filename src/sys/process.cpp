@@ -70,9 +70,14 @@ bool same(const ProcessIdentity& one, const ProcessIdentity& other)
 
 Result<std::string> boot_id()
 {
+    // No process outlives its boot, and each identity asks. A failure is not kept. By thread: a
+    // lock could be held by another thread at a fork and never be free in the child.
+    thread_local std::string known;
+    if (!known.empty()) return known;
     std::string text = TRY(read_file("/proc/sys/kernel/random/boot_id", 64));
     while (!text.empty() && text.back() == '\n') text.pop_back();
     if (text.size() != 36) return fail(Code::corrupt, "boot_id is not a UUID: " + text);
+    known = text;
     return text;
 }
 

@@ -74,6 +74,17 @@ void write_bytes(const std::string& path, const std::string& bytes)
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
+std::size_t wal_end(const std::string& wal)
+{
+    constexpr std::size_t kHeader = 32;
+    constexpr std::size_t kFrame = 24 + 4096;
+    if (wal.size() < kHeader || wal.substr(0, 4) == std::string(4, '\0')) return 0;
+    const std::string salts = wal.substr(16, 8);
+    std::size_t end = kHeader;
+    while (end + kFrame <= wal.size() && wal.substr(end + 8, 8) == salts) end += kFrame;
+    return end;
+}
+
 void copy_ledger(const TempDir& from, const TempDir& to)
 {
     for (const auto* name : {"ledger.db", "ledger.db-wal"}) {

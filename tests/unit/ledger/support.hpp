@@ -35,6 +35,9 @@ void add(Ledger& ledger, const Sandbox& sandbox);
 
 std::string read_bytes(const std::string& path);
 void write_bytes(const std::string& path, const std::string& bytes);
+// Where the newest frame ends that belongs to the WAL's header, 0 without a header: the file may be
+// longer (SQLite file format, 4.1 and 4.2).
+std::size_t wal_end(const std::string& wal);
 void copy_ledger(const TempDir& from, const TempDir& to);
 
 template <class T>
