@@ -104,6 +104,8 @@ Status flush_audit(ledger::Ledger& ledger, const std::string& state_root)
     TRY_VOID(sys::write_all(file.get(), text));
     failpoint("audit.written");
     if (fdatasync(file.get()) != 0) return fail_errno("fdatasync", kAuditName);
+    // Before the next line: its commit then pays for the new WAL's header, not the next launch.
+    TRY_VOID(ledger.compact(ledger::CompactWhen::large));
     TRY_VOID(ledger.forget_queued_audit(queued.back().seq));
     failpoint("audit.dropped");
     return {};

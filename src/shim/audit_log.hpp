@@ -20,7 +20,8 @@ inline constexpr const char* kAuditName = "audit.jsonl";
                                  const audit::Subject& subject, std::vector<audit::Body> bodies);
 
 // Appends queued lines to the file, makes them durable, then drops them from the queue. Lines that
-// an interrupted flush wrote already are recognised by their sequence number.
+// an interrupted flush wrote already are recognised by their sequence number. Also empties a WAL
+// grown long: for after the reply.
 [[nodiscard]] Status flush_audit(ledger::Ledger& ledger, const std::string& state_root);
 
 }  // namespace sandbox::shim
