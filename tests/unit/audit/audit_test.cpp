@@ -116,7 +116,7 @@ TEST(AuditRecord, EscapesWhatAWorkloadChose)
 
 TEST(AuditRecord, OfAResolvedPlanSaysThatTheSharedKernelWasAcknowledged)
 {
-    const auto& body = std::get<Resolved>(records()[0].body);
+    const auto body = std::get<Resolved>(records()[0].body);
     EXPECT_TRUE(body.shared_kernel_acknowledged);
     EXPECT_EQ(body.isolation_class, "shared-kernel");
     EXPECT_FALSE(body.controls.empty());
