@@ -87,7 +87,8 @@ Finding try_descriptor(int executable)
     const ProgramEnd end = run_program({.executable = executable,
                                         .argv = {"crun", "--root", below("state"),
                                                  "--cgroup-manager", "disabled", "run",
-                                                 "--preserve-fds", "1", "sandbox-probe"},
+                                                 "--no-new-keyring", "--preserve-fds", "1",
+                                                 "sandbox-probe"},
                                         .cwd = below("bundle"),
                                         .passed = pipe->write.get()});
     pipe->write.reset();

@@ -138,6 +138,9 @@ class Arena:
         # Beside our cgroup parent, inside it, and nowhere in particular.
         self.innocents = [Innocent('shim', self.root.parent + '-neighbour'), Innocent('log')]
         self.start_healthy()
+        # crun names a keyring after each container; the kernel collects that of the probe's later.
+        until(lambda: not any('sandbox-probe' in key for key in self.root.census()['keys']),
+              'the end of the keyring of the probe', 60)
         self.baseline = self.root.census()
 
     def start_healthy(self):
