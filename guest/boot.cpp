@@ -14,8 +14,8 @@ Result<wire::Bootstrap> read_bootstrap(int fd)
     const sys::UniqueFd record(fd);
     if (!TRY_WITH(sys::is_sealed(fd), "bootstrap record"))
         return fail(Code::corrupt, "the bootstrap record is not sealed");
-    const std::string bytes =
-        TRY(sys::read_file(sys::fd_path(fd), wire::kMaxBootstrap + wire::kHeaderSize));
+    const std::string bytes = TRY(
+        sys::read_file(sys::fd_path(fd), wire::kMaxBootstrap + wire::kHeaderSize));
     return TRY(wire::decode_bootstrap(std::as_bytes(std::span(bytes))));
 }
 

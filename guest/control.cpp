@@ -70,10 +70,10 @@ bool Secrets::rotate(const wire::Rotate& rotate) noexcept
     if (rotate.value.size() != wire::kNonceSize) return false;
     wire::Nonce* nonce = nullptr;
     switch (rotate.kind) {
-        case wire::RotateKind::event_nonce: nonce = &held_->event_nonce; break;
-        case wire::RotateKind::egress_token: nonce = &held_->egress_token; break;
-        case wire::RotateKind::service_token: nonce = &held_->service_token; break;
-        case wire::RotateKind::provider_key: return false;
+    case wire::RotateKind::event_nonce: nonce = &held_->event_nonce; break;
+    case wire::RotateKind::egress_token: nonce = &held_->egress_token; break;
+    case wire::RotateKind::service_token: nonce = &held_->service_token; break;
+    case wire::RotateKind::provider_key: return false;
     }
     std::memcpy(nonce->data(), rotate.value.data(), wire::kNonceSize);
     return true;
@@ -103,8 +103,10 @@ void Control::handle(const Poller& poller)
             if (!*frame) break;
             const auto message = wire::decode_as<wire::ControlMessage>(
                 wire::Direction::to_guest, (*frame)->type, (*frame)->payload);
-            if (message) take(*message);
-            else refuse(message.error());
+            if (message)
+                take(*message);
+            else
+                refuse(message.error());
         }
     } else if ((ready & (POLLHUP | POLLERR)) != 0) {
         done_ = true;
@@ -147,9 +149,10 @@ void Control::take(const wire::ControlMessage& message)
         out_.send(wire::PoweroffAck{});
     } else if (std::holds_alternative<wire::TimeSet>(message)) {
         // PRIVILEGED in a guest of its own; here the clock is the host's.
-        refuse({wire::WireError::refused, boot_.mode == wire::BootMode::host_sandbox
-                                              ? "the clock is the host's"
-                                              : "setting the clock is not built yet", 0});
+        refuse({wire::WireError::refused,
+                boot_.mode == wire::BootMode::host_sandbox ? "the clock is the host's"
+                                                           : "setting the clock is not built yet",
+                0});
     } else if (std::holds_alternative<wire::Fstrim>(message)) {
         refuse({wire::WireError::refused, "no data disk", 0});
     } else {
@@ -167,8 +170,7 @@ void Control::refuse(wire::Failure failure)
 void Control::flush()
 {
     const auto flushed = out_.flush_to_socket(stream_.get());
-    if (flushed == Outbox::Flushed::broken ||
-        (flushed == Outbox::Flushed::all && closing_))
+    if (flushed == Outbox::Flushed::broken || (flushed == Outbox::Flushed::all && closing_))
         done_ = true;
 }
 

@@ -18,10 +18,7 @@
 namespace sandbox::guest {
 namespace {
 
-bool is_pid_one()
-{
-    return ::getpid() == 1;
-}
+bool is_pid_one() { return ::getpid() == 1; }
 
 }  // namespace
 
@@ -123,21 +120,20 @@ void Init::accept(const wire::Pass& pass, std::vector<sys::UniqueFd> fds)
     fds.erase(fds.begin());
     if (!sys::set_nonblocking(stream.get())) return log("PASS without a stream");
     switch (static_cast<wire::Port>(pass.port)) {
-        case wire::Port::control:
+    case wire::Port::control:
             // One at a time; a new one replaces the old.
-            control_ = std::make_unique<Control>(std::move(stream), boot_, state_);
-            return;
-        case wire::Port::session:
-            if (sessions_.size() >= boot_.max_sessions || kill_at_ != kNever)
-                return refuse_stream(std::move(stream), pass, wire::WireError::busy,
-                                     "session limit reached, or stopping");
-            sessions_.push_back(std::make_unique<Session>(std::move(stream), pass.session,
-                                                          pass.leaf, std::move(fds), boot_,
-                                                          state_.gate));
-            return;
-        default:
-            refuse_stream(std::move(stream), pass, wire::WireError::not_ready,
-                          "nothing listens on this port");
+        control_ = std::make_unique<Control>(std::move(stream), boot_, state_);
+        return;
+    case wire::Port::session:
+        if (sessions_.size() >= boot_.max_sessions || kill_at_ != kNever)
+            return refuse_stream(std::move(stream), pass, wire::WireError::busy,
+                                 "session limit reached, or stopping");
+        sessions_.push_back(std::make_unique<Session>(std::move(stream), pass.session, pass.leaf,
+                                                      std::move(fds), boot_, state_.gate));
+        return;
+    default:
+        refuse_stream(std::move(stream), pass, wire::WireError::not_ready,
+                      "nothing listens on this port");
     }
 }
 
@@ -156,8 +152,7 @@ void Init::reap()
 {
     // Signals merge: the queue is emptied first, then everybody who ended is asked for.
     std::array<signalfd_siginfo, 16> queue;
-    while (::read(signals_.get(), queue.data(), sizeof queue) > 0) {
-    }
+    while (::read(signals_.get(), queue.data(), sizeof queue) > 0) {}
     for (;;) {
         const auto reaped = sys::reap_any();
         if (!reaped || !*reaped) return;
@@ -173,8 +168,7 @@ void Init::log(std::string_view text)
 {
     // Never waits: a shim that does not listen loses a line, not the sandbox.
     const auto packet = wire::encode_packet(wire::InitLog{std::string(text.substr(0, 1024))});
-    if (packet)
-        ::send(channel_.get(), packet->data(), packet->size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (packet) ::send(channel_.get(), packet->data(), packet->size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void Init::begin_stop(std::int64_t now)

@@ -66,9 +66,8 @@ Outbox::Flushed Outbox::flush_to_socket(int fd) noexcept
 
 Outbox::Flushed Outbox::flush_to_pipe(int fd) noexcept
 {
-    return flush([fd](const std::byte* bytes, std::size_t count) {
-        return ::write(fd, bytes, count);
-    });
+    return flush(
+        [fd](const std::byte* bytes, std::size_t count) { return ::write(fd, bytes, count); });
 }
 
 }  // namespace sandbox::guest

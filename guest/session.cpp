@@ -21,21 +21,14 @@ constexpr std::size_t kStdioFds = 3;
 // One buffer for every read of this single-threaded program.
 std::array<std::byte, kChunk> g_chunk;
 
-bool again(int errnum)
-{
-    return errnum == EAGAIN || errnum == EINTR;
-}
+bool again(int errnum) { return errnum == EAGAIN || errnum == EINTR; }
 
 }  // namespace
 
 Session::Session(sys::UniqueFd stream, std::string name, wire::LeafKind kind,
                  std::vector<sys::UniqueFd> leaf, const wire::Bootstrap& boot, Gatekeeper& gate)
-    : boot_(boot),
-      gate_(gate),
-      name_(std::move(name)),
-      stream_(std::move(stream)),
-      leaf_kind_(kind),
-      leaf_(std::move(leaf))
+    : boot_(boot), gate_(gate), name_(std::move(name)), stream_(std::move(stream)),
+      leaf_kind_(kind), leaf_(std::move(leaf))
 {
 }
 
@@ -82,10 +75,7 @@ void Session::handle(const Poller& poller, std::int64_t now)
     flush();
 }
 
-std::int64_t Session::deadline() const noexcept
-{
-    return std::min(timeout_at_, silent_at_);
-}
+std::int64_t Session::deadline() const noexcept { return std::min(timeout_at_, silent_at_); }
 
 void Session::read_stream()
 {
@@ -146,8 +136,7 @@ void Session::take(const wire::SessionMessage& message)
             return refuse({wire::WireError::type_not_allowed, "GO without CONFINED", 0});
         pass_gate();
     } else if (const auto* input = std::get_if<wire::Stdin>(&message)) {
-        if (!frames || input_ended_)
-            return refuse({wire::WireError::type_not_allowed, "STDIN", 0});
+        if (!frames || input_ended_) return refuse({wire::WireError::type_not_allowed, "STDIN", 0});
         input_.append(input->bytes);
         write_input();
     } else if (std::holds_alternative<wire::StdinEof>(message)) {
@@ -310,10 +299,14 @@ void Session::leader_exited(const sys::ExitStatus& status)
     timeout_at_ = kNever;
     silent_at_ = kNever;
     if (state_ >= State::closing) return;
-    if (timed_out_) exit_ = {wire::ExitOutcome::timed_out, SIGKILL};
-    else if (start_errno_) exit_ = {wire::ExitOutcome::failed_to_start, *start_errno_};
-    else if (status.signal != 0) exit_ = {wire::ExitOutcome::signaled, status.signal};
-    else exit_ = {wire::ExitOutcome::exited, status.code};
+    if (timed_out_)
+        exit_ = {wire::ExitOutcome::timed_out, SIGKILL};
+    else if (start_errno_)
+        exit_ = {wire::ExitOutcome::failed_to_start, *start_errno_};
+    else if (status.signal != 0)
+        exit_ = {wire::ExitOutcome::signaled, status.signal};
+    else
+        exit_ = {wire::ExitOutcome::exited, status.code};
     state_ = State::draining;
     stdin_.reset();
     input_.clear();
@@ -323,8 +316,8 @@ void Session::leader_exited(const sys::ExitStatus& status)
 // keep EXIT back.
 void Session::finish_if_drained()
 {
-    for (const auto& [pipe, type] : {std::pair(&stdout_, wire::Stdout::kType),
-                                     std::pair(&stderr_, wire::Stderr::kType)}) {
+    for (const auto& [pipe, type] :
+         {std::pair(&stdout_, wire::Stdout::kType), std::pair(&stderr_, wire::Stderr::kType)}) {
         while (pipe->valid()) {
             if (out_.size() >= kHighWater) return;
             const std::size_t before = out_.size();

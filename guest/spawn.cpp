@@ -28,8 +28,7 @@ constexpr int kMaxHeld = kFirstTask + 16;  // wire: at most 16 leaf descriptors
 // Exit status nobody sees: the failure packet tells.
 constexpr int kChildFailed = 127;
 
-std::map<std::string, std::string> environment(const wire::Open& open,
-                                               const wire::Bootstrap& boot)
+std::map<std::string, std::string> environment(const wire::Open& open, const wire::Bootstrap& boot)
 {
     std::map<std::string, std::string> env(boot.env.begin(), boot.env.end());
     for (const auto& [name, value] : open.env) env[name] = value;
@@ -157,8 +156,10 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
     int result = ENOENT;
     for (const std::string& path : candidates) {
         ::execve(path.c_str(), argv, envp);
-        if (errno == EACCES) result = EACCES;
-        else if (errno != ENOENT && errno != ENOTDIR) return errno;
+        if (errno == EACCES)
+            result = EACCES;
+        else if (errno != ENOENT && errno != ENOTDIR)
+            return errno;
     }
     return result;
 }

@@ -91,9 +91,9 @@ Json lean(const Json& node, bool is_schema)
     if (!node.is_object()) return node;
     Json object = Json::object();
     for (const auto& [key, value] : node.items()) {
-        if (is_schema && (key == "description" || key == "title" || key == "pattern" ||
-                          key == "uniqueItems" ||
-                          key == "default" || key.starts_with("$") || key.starts_with("x-"))) {
+        if (is_schema &&
+            (key == "description" || key == "title" || key == "pattern" || key == "uniqueItems" ||
+             key == "default" || key.starts_with("$") || key.starts_with("x-"))) {
             continue;
         }
         const bool names = is_schema && key == "properties";

@@ -40,8 +40,8 @@ struct Resolved {
     std::string driver;                            // "oci"
     std::string isolation;                         // asked for: "microvm" | "sandbox"
     std::string isolation_class;                   // given: "shared-kernel", …
-    bool shared_kernel_acknowledged = false;       // the profile says isolation = "sandbox" itself
-    std::vector<plan::Control> controls;           // planned
+    bool shared_kernel_acknowledged = false;  // the profile says isolation = "sandbox" itself
+    std::vector<plan::Control> controls;  // planned
     std::vector<plan::Unenforced> unenforced;
     std::map<std::string, std::string> artifacts;  // name -> digest or version
     std::vector<std::string> warnings;
@@ -73,8 +73,8 @@ struct Launched {
     std::string driver;
     std::string isolation_class;
     bool shared_kernel_acknowledged = false;
-    std::string artifact_digest;                   // of the compiled artifact: OCI config.json
-    std::map<std::string, std::string> bpf;        // filter name ("outer", "inner") -> digest as loaded
+    std::string artifact_digest;  // of the compiled artifact: OCI config.json
+    std::map<std::string, std::string> bpf;  // filter name ("outer", "inner") -> digest as loaded
     std::map<std::string, std::string> artifacts;  // name -> digest or version as executed
     std::vector<ControlEvidence> controls;
     bool operator==(const Launched&) const = default;
@@ -83,7 +83,7 @@ struct Launched {
 // A launch that ended before the gate: nothing of the workload has run.
 struct LaunchFailed {
     std::string plan_digest;
-    std::string step;                       // "evidence", "create", …
+    std::string step;  // "evidence", "create", …
     std::string why;
     std::vector<ControlEvidence> controls;  // as far as they were read
     bool operator==(const LaunchFailed&) const = default;
@@ -140,7 +140,7 @@ struct Cleaned {
 
 struct ReconcileAction {
     std::string subject;
-    std::string action;   // "removed", "taken over", "left alone", …
+    std::string action;  // "removed", "taken over", "left alone", …
     std::string outcome;  // "gone", or why not
     bool operator==(const ReconcileAction&) const = default;
 };
@@ -160,11 +160,11 @@ std::string_view event_name(const Body& body) noexcept;
 
 // Who the event is about and when it was; all of it given by the caller.
 struct Subject {
-    SandboxId id;      // empty for events of no sandbox (reconciled, a denied plan)
+    SandboxId id;  // empty for events of no sandbox (reconciled, a denied plan)
     SandboxName name;
     std::uint32_t generation = 0;
     std::string operation;  // operation id; may be empty
-    std::string time;       // RFC 3339, UTC: "2026-01-02T03:04:05.678Z"
+    std::string time;  // RFC 3339, UTC: "2026-01-02T03:04:05.678Z"
     bool operator==(const Subject&) const = default;
 };
 
@@ -195,7 +195,7 @@ struct Head {
 
 struct Line {
     std::string text;  // canonical JSON, no newline
-    Head head;         // to be kept in the ledger with it
+    Head head;  // to be kept in the ledger with it
 };
 
 // The next line of the log: `seq` is head.seq + 1 and `prev` is head.digest.

@@ -45,9 +45,9 @@ Result<Line> next_line(const Head& head, const AuditRecord& record)
     Line line;
     line.text = TRY_WITH(canon::serialize(json), "write an audit record");
     if (line.text.size() > kMostLine) {
-        return fail(Code::resource_exhausted,
-                    "an audit record of " + std::to_string(line.text.size()) +
-                        " bytes, at most " + std::to_string(kMostLine));
+        return fail(Code::resource_exhausted, "an audit record of " +
+                                                  std::to_string(line.text.size()) +
+                                                  " bytes, at most " + std::to_string(kMostLine));
     }
     line.head = {head.seq + 1, canon::digest(line.text)};
     return line;

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/utf8.hpp"
-#include "plan/fields.hpp"
 #include "canon/json.hpp"
+#include "plan/fields.hpp"
 
 namespace sandbox::audit {
 
@@ -15,8 +15,8 @@ using plan::Fields;
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Body>> kEvents{
-    "resolved", "denied",    "launched", "launch-failed", "session-opened",
-    "violation", "acted",    "exited",   "cleaned",       "reconciled"};
+    "resolved",  "denied", "launched", "launch-failed", "session-opened",
+    "violation", "acted",  "exited",   "cleaned",       "reconciled"};
 
 // A workload chooses some of this text: it must neither break the JSON nor a reader's terminal.
 std::string safe(const std::string& text) { return escaped(text); }
@@ -127,10 +127,7 @@ Json body_json(const Violation& body)
     return {{"control", safe(body.control)}, {"detail", safe(body.detail)}, {"count", body.count}};
 }
 
-Json body_json(const Acted& body)
-{
-    return {{"verb", safe(body.verb)}, {"why", safe(body.why)}};
-}
+Json body_json(const Acted& body) { return {{"verb", safe(body.verb)}, {"why", safe(body.why)}}; }
 
 Json body_json(const Exited& body)
 {
@@ -203,8 +200,12 @@ Denied read_denied(Fields& fields)
 {
     Denied out{fields.text("profile"), fields.text("policy_digest"), {}};
     for (Fields& item : fields.objects("denials")) {
-        Refusal refusal{item.text("class"),       item.text("reason"), item.text("key"),
-                        item.text("requirement"), item.text("fact"),   item.text("mend"),
+        Refusal refusal{item.text("class"),
+                        item.text("reason"),
+                        item.text("key"),
+                        item.text("requirement"),
+                        item.text("fact"),
+                        item.text("mend"),
                         {}};
         Fields source = item.object("source");
         refusal.source = {source.text("file"), source.number<std::uint32_t>("line"),
@@ -339,8 +340,7 @@ Resolved resolved(const plan::ExecutionPlan& plan)
     out.driver = profile::to_string(content.driver);
     out.isolation = profile::to_string(content.request.isolation);
     out.isolation_class = plan::to_string(content.isolation_class);
-    out.shared_kernel_acknowledged =
-        content.request.isolation == profile::Isolation::sandbox;
+    out.shared_kernel_acknowledged = content.request.isolation == profile::Isolation::sandbox;
     out.controls = content.controls;
     out.unenforced = content.unenforced;
     out.artifacts = content.artifacts;

@@ -21,9 +21,9 @@ std::string line(const std::string& text) { return "  " + escaped(text) + "\n"; 
 std::string details(const Resolved& body)
 {
     std::string out = line("plan " + body.plan_digest);
-    out += line("driver " + body.driver + ", " + body.isolation_class +
-                (body.shared_kernel_acknowledged ? ", shared kernel acknowledged by the profile"
-                                                 : ""));
+    out += line(
+        "driver " + body.driver + ", " + body.isolation_class +
+        (body.shared_kernel_acknowledged ? ", shared kernel acknowledged by the profile" : ""));
     out += line(std::to_string(body.controls.size()) + " controls planned, " +
                 std::to_string(body.unenforced.size()) + " optional ones not to be had");
     for (const std::string& warning : body.warnings) out += line("warning: " + warning);
@@ -89,9 +89,8 @@ std::string details(const Cleaned& body)
     std::string out;
     const auto made = std::count_if(body.items.begin(), body.items.end(),
                                     [](const ReceiptItem& item) { return item.made; });
-    const auto gone = std::count_if(body.items.begin(), body.items.end(), [](const auto& item) {
-        return item.made && item.gone;
-    });
+    const auto gone = std::count_if(body.items.begin(), body.items.end(),
+                                    [](const auto& item) { return item.made && item.gone; });
     out += line(std::to_string(made) + " made, " + std::to_string(gone) + " proven gone");
     for (const ReceiptItem& item : body.items) {
         if (item.made && !item.gone) out += line("LEFT: " + item.kind + " " + item.subject);

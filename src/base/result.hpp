@@ -16,10 +16,7 @@ using Result = std::expected<T, Error>;
 
 using Status = Result<void>;
 
-inline std::unexpected<Error> fail(Error error)
-{
-    return std::unexpected<Error>(std::move(error));
-}
+inline std::unexpected<Error> fail(Error error) { return std::unexpected<Error>(std::move(error)); }
 
 inline std::unexpected<Error> fail(Code code, std::string message)
 {
@@ -34,11 +31,11 @@ std::unexpected<Error> fail_errno(std::string_view syscall, std::string_view sub
 #define SANDBOX_JOIN2(a, b) a##b
 #define SANDBOX_JOIN(a, b) SANDBOX_JOIN2(a, b)
 
-#define SANDBOX_TRY(name, expr, error)                          \
-    __extension__({                                             \
-        auto name = (expr);                                     \
-        if (!name) return std::unexpected(std::move(error));    \
-        *std::move(name);                                       \
+#define SANDBOX_TRY(name, expr, error)                       \
+    __extension__({                                          \
+        auto name = (expr);                                  \
+        if (!name) return std::unexpected(std::move(error)); \
+        *std::move(name);                                    \
     })
 #define SANDBOX_TRY_NAMED(name, expr) SANDBOX_TRY(name, expr, name.error())
 #define SANDBOX_TRY_WITH_NAMED(name, expr, context) \
@@ -54,8 +51,8 @@ std::unexpected<Error> fail_errno(std::string_view syscall, std::string_view sub
 
 // TRY for a Result<void>.
 #define TRY_VOID(expr) SANDBOX_TRY_VOID(SANDBOX_JOIN(try_status_, __COUNTER__), expr)
-#define SANDBOX_TRY_VOID(name, expr)                                 \
-    do {                                                             \
-        auto name = (expr);                                          \
-        if (!name) return std::unexpected(std::move(name).error());  \
+#define SANDBOX_TRY_VOID(name, expr)                                \
+    do {                                                            \
+        auto name = (expr);                                         \
+        if (!name) return std::unexpected(std::move(name).error()); \
     } while (false)

@@ -9,11 +9,11 @@ namespace sandbox {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, unsigned>, 5> kBinaryUnits{{
-    {"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}}};
+constexpr std::array<std::pair<std::string_view, unsigned>, 5> kBinaryUnits{
+    {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}}};
 
-constexpr std::array<std::pair<std::string_view, std::int64_t>, 4> kTimeUnits{{
-    {"h", 3'600'000}, {"m", 60'000}, {"s", 1'000}, {"ms", 1}}};
+constexpr std::array<std::pair<std::string_view, std::int64_t>, 4> kTimeUnits{
+    {{"h", 3'600'000}, {"m", 60'000}, {"s", 1'000}, {"ms", 1}}};
 
 // Takes the digits at the front; no sign, no white space, no leading zero but "0" itself.
 std::optional<std::uint64_t> take_number(std::string_view& text) noexcept

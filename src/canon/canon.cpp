@@ -202,8 +202,8 @@ Status append(std::string& out, const Json& value)
 Result<Json> parse(std::string_view text, Limits limits)
 {
     if (text.size() > limits.bytes) {
-        return fail(Code::corrupt, "JSON of " + std::to_string(text.size()) +
-                                       " bytes, at most " + std::to_string(limits.bytes));
+        return fail(Code::corrupt, "JSON of " + std::to_string(text.size()) + " bytes, at most " +
+                                       std::to_string(limits.bytes));
     }
     Json root;
     StrictHandler handler(root, limits.depth);

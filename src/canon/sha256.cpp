@@ -19,10 +19,7 @@ SHA256_CTX* context(std::array<std::byte, 128>& state)
 
 }  // namespace
 
-Sha256::Sha256()
-{
-    SHA256_Init(new (state_.data()) SHA256_CTX);
-}
+Sha256::Sha256() { SHA256_Init(new (state_.data()) SHA256_CTX); }
 
 Sha256::~Sha256() = default;
 
@@ -55,10 +52,7 @@ std::string hex(std::span<const std::uint8_t> bytes)
     return text;
 }
 
-std::string to_digest(const std::array<std::uint8_t, 32>& hash)
-{
-    return "sha256:" + hex(hash);
-}
+std::string to_digest(const std::array<std::uint8_t, 32>& hash) { return "sha256:" + hex(hash); }
 
 std::string digest(std::string_view bytes)
 {

@@ -19,8 +19,8 @@ template <class Messages>
 class FrameStream {
 public:
     explicit FrameStream(sys::UniqueFd socket)
-        : socket_(std::move(socket)), decoder_(wire::kPortOf<Messages>, wire::Direction::to_host,
-                                               wire::Stage::later)
+        : socket_(std::move(socket)),
+          decoder_(wire::kPortOf<Messages>, wire::Direction::to_host, wire::Stage::later)
     {
     }
     // What is unread points into the buffer.
@@ -107,12 +107,13 @@ Result<std::optional<Messages>> FrameStream<Messages>::receive(sys::Deadline dea
 
 template <class Reply, class Request>
 [[nodiscard]] Result<Reply> ask(FrameStream<wire::ControlMessage>& stream, const Request& request,
-                  sys::Deadline deadline)
+                                sys::Deadline deadline)
 {
     TRY_VOID(stream.send(request));
     auto reply = TRY(stream.receive(deadline));
     if (!reply) return fail(Code::unavailable, "sandbox-init closed its control port");
-    if (const auto* refusal = std::get_if<wire::ErrorMessage>(&*reply)) return fail(to_error(*refusal));
+    if (const auto* refusal = std::get_if<wire::ErrorMessage>(&*reply))
+        return fail(to_error(*refusal));
     if (auto* wanted = std::get_if<Reply>(&*reply)) return std::move(*wanted);
     return fail(Code::corrupt, "sandbox-init answered a control request with another reply");
 }

@@ -16,10 +16,7 @@ namespace sandbox::confine {
 
 namespace {
 
-int errno_if(bool failed) noexcept
-{
-    return failed ? errno : 0;
-}
+int errno_if(bool failed) noexcept { return failed ? errno : 0; }
 
 int apply_rlimits(const Spec& spec) noexcept
 {
@@ -50,14 +47,10 @@ int set_uid(const Spec& spec) noexcept
 
 int set_capabilities(const Spec& spec) noexcept
 {
-    return sys::apply_caps(
-        sys::CapState{spec.capabilities, spec.capabilities, spec.capabilities});
+    return sys::apply_caps(sys::CapState{spec.capabilities, spec.capabilities, spec.capabilities});
 }
 
-int enter_cwd(const Spec& spec) noexcept
-{
-    return errno_if(::chdir(spec.cwd.c_str()) != 0);
-}
+int enter_cwd(const Spec& spec) noexcept { return errno_if(::chdir(spec.cwd.c_str()) != 0); }
 
 int apply_landlock(const Spec& spec, Outcome& outcome) noexcept
 {
@@ -86,11 +79,10 @@ int run(Step step, const Spec& spec, Outcome& outcome) noexcept
     return EINVAL;
 }
 
-constexpr Step kOrder[] = {Step::join_cgroup, Step::new_session,  Step::rlimits,
-                           Step::umask,       Step::bounding_set, Step::groups,
-                           Step::gid,         Step::uid,          Step::capabilities,
-                           Step::ambient_set, Step::cwd,          Step::no_new_privs,
-                           Step::landlock,    Step::seccomp};
+constexpr Step kOrder[] = {Step::join_cgroup,  Step::new_session, Step::rlimits, Step::umask,
+                           Step::bounding_set, Step::groups,      Step::gid,     Step::uid,
+                           Step::capabilities, Step::ambient_set, Step::cwd,     Step::no_new_privs,
+                           Step::landlock,     Step::seccomp};
 
 }  // namespace
 

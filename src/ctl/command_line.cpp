@@ -46,9 +46,10 @@ public:
     {
         app_.require_subcommand(1);
         add_common(app_);
-        app_.footer("Exit status: run exits with the workload's status (124 time-out, 125 denied or "
-                    "failed, 126 not executable, 127 not found, 128+n signal); other verbs with 0, "
-                    "1 (failed, denied) or 2 (wrong usage).");
+        app_.footer(
+            "Exit status: run exits with the workload's status (124 time-out, 125 denied or "
+            "failed, 126 not executable, 127 not found, 128+n signal); other verbs with 0, "
+            "1 (failed, denied) or 2 (wrong usage).");
         add_planning();
         add_running();
         add_looking();
@@ -61,7 +62,8 @@ public:
 private:
     void add_common(CLI::App& app)
     {
-        app.add_option("--root", store_.root, "Prefix of every path (/etc/sandbox, /run/sandbox, …)");
+        app.add_option("--root", store_.root,
+                       "Prefix of every path (/etc/sandbox, /run/sandbox, …)");
     }
 
     void add_format(CLI::App& app)
@@ -95,8 +97,8 @@ private:
         config->require_subcommand(1);
         verb(*config, "init", "Find the artifacts and pin them in config.toml", store_.config_init)
             ->add_flag("-f,--force", store_.config_init.force, "Replace an existing file");
-        add_format(*verb(*config, "check", "Compare the pins with what is on disk",
-                         store_.config_check));
+        add_format(
+            *verb(*config, "check", "Compare the pins with what is on disk", store_.config_check));
 
         CLI::App* check = verb(app_, "validate", "Check profiles without resolving them",
                                store_.validate);
@@ -108,7 +110,8 @@ private:
         CLI::App* plan = verb(app_, "plan", "Show what would be enforced, or why not", store_.plan);
         plan->add_option("profile", store_.plan.profile, "Name, path or - for stdin")->required();
         add_request(*plan, store_.plan.argv, store_.plan.env, store_.plan.overlay);
-        plan->add_option("--snapshot", store_.plan.snapshot, "Plan for the host of this saved probe");
+        plan->add_option("--snapshot", store_.plan.snapshot,
+                         "Plan for the host of this saved probe");
         plan->add_option("--diff", store_.plan.diff, "Compare with what this sandbox runs");
         plan->add_flag("--artifact", store_.plan.artifact, "Show what the driver would launch");
         add_format(*plan);
@@ -132,7 +135,8 @@ private:
 
         CLI::App* kill = verb(app_, "kill", "Send a signal to the main process", store_.kill);
         kill->add_option("name", store_.kill.names, "Name or id")->required();
-        kill->add_option("-s,--signal", store_.kill.signal, "Name or number")->capture_default_str();
+        kill->add_option("-s,--signal", store_.kill.signal, "Name or number")
+            ->capture_default_str();
 
         verb(app_, "wait", "Wait for the end and print the exit status", store_.wait)
             ->add_option("name", store_.wait.names, "Name or id")
@@ -165,7 +169,8 @@ private:
 
     void add_host()
     {
-        add_format(*verb(app_, "probe", "What this host really can do, with evidence", store_.probe));
+        add_format(
+            *verb(app_, "probe", "What this host really can do, with evidence", store_.probe));
         CLI::App* doctor = verb(app_, "doctor", "Judge this host, and say how to mend each gap",
                                 store_.doctor);
         doctor->add_option("profile", store_.doctor.profile, "For this profile");
@@ -205,8 +210,10 @@ std::string_view verb_of(int argc, const char* const* argv)
 {
     for (int i = 1; i < argc; ++i) {
         const std::string_view word = argv[i];
-        if (word == "--root") ++i;
-        else if (!word.starts_with('-')) return word;
+        if (word == "--root")
+            ++i;
+        else if (!word.starts_with('-'))
+            return word;
     }
     return {};
 }
@@ -275,7 +282,8 @@ std::variant<Command, Answer> parse_command_line(int argc, const char* const* ar
         if (run->profile.empty() == run->plan.empty()) {
             return Answer{"run takes a profile, or --plan FILE\n", kUsageOfRun};
         }
-        if (!run->plan.empty() && (!run->argv.empty() || !run->env.empty() || !run->overlay.empty())) {
+        if (!run->plan.empty() &&
+            (!run->argv.empty() || !run->env.empty() || !run->overlay.empty())) {
             return Answer{"--plan fixes the command, environment and overlay\n", kUsageOfRun};
         }
     }

@@ -80,9 +80,9 @@ struct AuditShow {
 struct Reconcile {};
 struct Version {};
 
-using Verb = std::variant<ConfigInit, ConfigCheck, Validate, Plan, Run, Ps, Inspect, Logs, Stop, Kill,
-                          Wait, Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow,
-                          Reconcile, Version>;
+using Verb =
+    std::variant<ConfigInit, ConfigCheck, Validate, Plan, Run, Ps, Inspect, Logs, Stop, Kill, Wait,
+                 Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow, Reconcile, Version>;
 
 struct Command {
     std::string root;

@@ -36,7 +36,8 @@ public:
         const auto record = shim::decode(line);
         if (!record) return say("sandboxctl: a log record does not decode: skipped");
         if (record->stream == shim::Stream::supervisor) {
-            return say("sandboxctl: " + std::to_string(record->dropped) + " bytes of older output were dropped");
+            return say("sandboxctl: " + std::to_string(record->dropped) +
+                       " bytes of older output were dropped");
         }
         if (options_.stream != "both" && options_.stream != shim::to_string(record->stream)) return;
         const bool out = record->stream == shim::Stream::out;
@@ -102,8 +103,8 @@ private:
 
     bool current_is_newest() const
     {
-        struct stat named {};
-        struct stat held {};
+        struct stat named{};
+        struct stat held{};
         if (fstatat(dir_.get(), shim::kLogName, &named, AT_SYMLINK_NOFOLLOW) != 0) return true;
         if (!file_.valid() || fstat(file_.get(), &held) != 0) return false;
         return named.st_ino == held.st_ino && named.st_dev == held.st_dev;
@@ -120,7 +121,8 @@ private:
             if (count == 0) return {};
             held_.append(chunk, 0, static_cast<std::size_t>(count));
             std::size_t begin = 0;
-            for (std::size_t end = held_.find('\n'); end != std::string::npos; end = held_.find('\n', begin)) {
+            for (std::size_t end = held_.find('\n'); end != std::string::npos;
+                 end = held_.find('\n', begin)) {
                 if (end > begin) printer_.show(std::string_view(held_).substr(begin, end - begin));
                 begin = end + 1;
             }
@@ -142,7 +144,8 @@ Status follow(Reader& reader, const supervisor::Listed& listed)
     const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (inotify < 0) return fail_errno("inotify_init1");
     const sys::UniqueFd watch(inotify);
-    if (inotify_add_watch(inotify, listed.sandbox.log_path.c_str(), IN_MODIFY | IN_CREATE | IN_MOVED_TO) < 0) {
+    if (inotify_add_watch(inotify, listed.sandbox.log_path.c_str(),
+                          IN_MODIFY | IN_CREATE | IN_MOVED_TO) < 0) {
         return fail_errno("inotify_add_watch", listed.sandbox.log_path);
     }
     while (true) {

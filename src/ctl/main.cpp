@@ -9,14 +9,15 @@ int main(int argc, char** argv)
     using namespace sandbox::ctl;
     auto parsed = parse_command_line(argc, argv);
     if (const Answer* answer = std::get_if<Answer>(&parsed)) {
-        if (answer->status == 0) print(answer->text);
-        else say(answer->text);
+        if (answer->status == 0)
+            print(answer->text);
+        else
+            say(answer->text);
         return answer->status;
     }
     const Command& command = std::get<Command>(parsed);
     const Context context{command.root, command.format};
-    int status =
-        std::visit([&](const auto& verb) { return execute(context, verb); }, command.verb);
+    int status = std::visit([&](const auto& verb) { return execute(context, verb); }, command.verb);
     if (status == 0 && output_was_lost()) {
         say("sandboxctl: standard output could not be written");
         status = 1;

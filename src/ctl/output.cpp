@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "sys/file.hpp"
 #include "canon/json.hpp"
+#include "sys/file.hpp"
 
 #include <yaml-cpp/yaml.h>
 
@@ -57,10 +57,7 @@ std::size_t characters(std::string_view text)
 
 }  // namespace
 
-void say(std::string_view line)
-{
-    write_to(STDERR_FILENO, std::string(line) + "\n");
-}
+void say(std::string_view line) { write_to(STDERR_FILENO, std::string(line) + "\n"); }
 
 void complain(const Error& error)
 {
@@ -82,10 +79,7 @@ void complain(const std::vector<Diagnostic>& diagnostics)
     write_to(STDERR_FILENO, text);
 }
 
-void print(std::string_view text)
-{
-    write_to(STDOUT_FILENO, text);
-}
+void print(std::string_view text) { write_to(STDOUT_FILENO, text); }
 
 void print(const canon::Json& value, Format format)
 {
@@ -121,19 +115,10 @@ std::string table(const std::vector<std::vector<std::string>>& rows)
     return text;
 }
 
-bool output_was_lost() noexcept
-{
-    return lost;
-}
+bool output_was_lost() noexcept { return lost; }
 
-bool stdout_is_terminal()
-{
-    return isatty(STDOUT_FILENO) == 1;
-}
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 
-bool stderr_is_terminal()
-{
-    return isatty(STDERR_FILENO) == 1;
-}
+bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
 }  // namespace sandbox::ctl

@@ -6,9 +6,9 @@
 #include <csignal>
 #include <cstring>
 
+#include "canon/json.hpp"
 #include "ctl/output.hpp"
 #include "supervisor/host.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::ctl {
 
@@ -56,8 +56,10 @@ int say_refused(const supervisor::PlanOutcome& outcome, bool as_json, int refuse
     if (const auto* errors = std::get_if<supervisor::ProfileErrors>(&outcome)) {
         complain(errors->diagnostics);
     } else if (const auto* denials = std::get_if<std::vector<resolve::Denial>>(&outcome)) {
-        if (as_json) print(resolve::to_json(*denials), Format::json);
-        else say(resolve::render(*denials));
+        if (as_json)
+            print(resolve::to_json(*denials), Format::json);
+        else
+            say(resolve::render(*denials));
     }
     return refused;
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "supervisor/service.hpp"
 #include "supervisor/paths.hpp"
+#include "supervisor/service.hpp"
 
 namespace sandbox::ctl {
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "canon/json.hpp"
 #include "ctl/output.hpp"
 #include "ctl/request.hpp"
 #include "ctl/verbs.hpp"
@@ -9,7 +10,6 @@
 #include "supervisor/inspect.hpp"
 #include "supervisor/planning.hpp"
 #include "wire/protocol.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::ctl {
 
@@ -27,8 +27,10 @@ canon::Json to_json(const supervisor::Report& report)
         }
         return json;
     };
-    return {{"sandboxes", report.sandboxes}, {"found", lines(report.found)},
-            {"removed", lines(report.removed)}, {"left", lines(report.left)},
+    return {{"sandboxes", report.sandboxes},
+            {"found", lines(report.found)},
+            {"removed", lines(report.removed)},
+            {"left", lines(report.left)},
             {"now_resting", lines(report.now_resting)}};
 }
 
@@ -45,7 +47,8 @@ std::string render(const supervisor::Report& report)
     add("left alone", report.left);
     add("now", report.now_resting);
     return table(rows) + std::to_string(report.sandboxes) + " sandboxes looked at; " +
-           (report.clean() ? "nothing to do\n" : std::to_string(report.removed.size()) + " things removed\n");
+           (report.clean() ? "nothing to do\n"
+                           : std::to_string(report.removed.size()) + " things removed\n");
 }
 
 }  // namespace
@@ -53,9 +56,9 @@ std::string render(const supervisor::Report& report)
 int execute(const Context& context, const ConfigInit& verb)
 {
     const auto paths = supervisor::find_paths(context.root);
-    const auto report = supervisor::config_init(
-        paths.config, paths.program_dir,
-        verb.force ? supervisor::Overwrite::yes : supervisor::Overwrite::no);
+    const auto report = supervisor::config_init(paths.config, paths.program_dir,
+                                                verb.force ? supervisor::Overwrite::yes
+                                                           : supervisor::Overwrite::no);
     if (!report) return complain(report.error()), kFailed;
     print(supervisor::render(*report));
     return supervisor::exit_status(*report);
@@ -66,8 +69,10 @@ int execute(const Context& context, const ConfigCheck& /*verb*/)
     const auto paths = supervisor::find_paths(context.root);
     const auto report = supervisor::config_check(paths.config, paths.program_dir);
     const Format format = context.format.value_or(Format::table);
-    if (format == Format::table) print(supervisor::render(report));
-    else print(supervisor::to_json(report), format);
+    if (format == Format::table)
+        print(supervisor::render(report));
+    else
+        print(supervisor::to_json(report), format);
     return supervisor::exit_status(report);
 }
 
@@ -80,7 +85,8 @@ int execute(const Context& context, const Probe& /*verb*/)
     if (format != Format::table) return print(facts::to_json(host->snapshot), format), 0;
     std::vector<std::vector<std::string>> rows{{"FACT", "STATUS", "VALUE", "EVIDENCE"}};
     for (const auto& [name, fact] : host->snapshot.facts()) {
-        rows.push_back({name, std::string(facts::to_string(fact.status)), fact.value, fact.evidence});
+        rows.push_back(
+            {name, std::string(facts::to_string(fact.status)), fact.value, fact.evidence});
     }
     print(table(rows));
     return 0;
@@ -106,12 +112,15 @@ int execute(const Context& context, const Doctor& verb)
             return say_refused(outcome, false, kFailed);
         }
         input.profile = verb.profile;
-        if (const auto* denials = std::get_if<std::vector<resolve::Denial>>(&outcome)) input.denials = *denials;
+        if (const auto* denials = std::get_if<std::vector<resolve::Denial>>(&outcome))
+            input.denials = *denials;
     }
     const auto report = supervisor::examine(input);
     const Format format = context.format.value_or(Format::table);
-    if (format == Format::table) print(supervisor::render(report));
-    else print(supervisor::to_json(report), format);
+    if (format == Format::table)
+        print(supervisor::render(report));
+    else
+        print(supervisor::to_json(report), format);
     return supervisor::exit_status(report);
 }
 
@@ -120,8 +129,10 @@ int execute(const Context& context, const PolicyExplain& /*verb*/)
     const auto bundles = supervisor::load_bundles(supervisor::find_paths(context.root).bundles);
     const auto policy = policy::EffectivePolicy::meet(bundles.bundles, bundles.broken);
     const Format format = context.format.value_or(Format::table);
-    if (format == Format::table) print(policy::render_explain(policy));
-    else print(policy::to_json(policy), format);
+    if (format == Format::table)
+        print(policy::render_explain(policy));
+    else
+        print(policy::to_json(policy), format);
     return bundles.broken.empty() ? 0 : kFailed;
 }
 
@@ -158,8 +169,10 @@ int execute(const Context& context, const Reconcile& /*verb*/)
     const auto report = (*service)->reconcile();
     if (!report) return complain(report.error()), kFailed;
     const Format format = context.format.value_or(Format::table);
-    if (format == Format::table) print(render(*report));
-    else print(to_json(*report), format);
+    if (format == Format::table)
+        print(render(*report));
+    else
+        print(to_json(*report), format);
     return 0;
 }
 

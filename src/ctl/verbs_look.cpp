@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "canon/json.hpp"
 #include "ctl/logs.hpp"
 #include "ctl/output.hpp"
 #include "ctl/verbs.hpp"
 #include "supervisor/embedded.hpp"
 #include "supervisor/inspect.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::ctl {
 
@@ -60,15 +60,17 @@ int execute(const Context& context, const Ps& verb)
         return 0;
     }
     std::vector<std::vector<std::string>> rows;
-    if (!verb.quiet) rows.push_back({"ID", "NAME", "PROFILE", "DRIVER", "CLASS", "STATE", "EXIT", "CREATED"});
+    if (!verb.quiet)
+        rows.push_back({"ID", "NAME", "PROFILE", "DRIVER", "CLASS", "STATE", "EXIT", "CREATED"});
     for (const auto& one : *listed) {
         const ledger::Sandbox& s = one.sandbox;
         if (verb.quiet) {
             rows.push_back({s.id.str()});
             continue;
         }
-        rows.push_back({s.id.str().substr(0, 12), s.name.str(), s.profile, s.driver, s.isolation_class,
-                        supervisor::shown_state(one), exit_text(s.exit), s.created.utc});
+        rows.push_back({s.id.str().substr(0, 12), s.name.str(), s.profile, s.driver,
+                        s.isolation_class, supervisor::shown_state(one), exit_text(s.exit),
+                        s.created.utc});
     }
     print(table(rows));
     return 0;

@@ -46,7 +46,9 @@ int show_diff(supervisor::EmbeddedService& service, const std::string& name,
     if (format != Format::table) {
         canon::Json list = canon::Json::array();
         for (const plan::Change& c : changes) {
-            list.push_back({{"key", c.key}, {"from", c.from}, {"to", c.to},
+            list.push_back({{"key", c.key},
+                            {"from", c.from},
+                            {"to", c.to},
                             {"class", std::string(profile::to_string(c.change_class))}});
         }
         print({{"changes", list}}, format);
@@ -104,18 +106,26 @@ int execute(const Context& context, const Validate& verb)
         if (parsed.profile && !verb.overlay.empty()) {
             const auto extra = adjustments(paths, {}, {}, verb.overlay);
             if (!extra) return complain(extra.error()), kFailed;
-            parsed = profile::apply_overlay(*parsed.profile, extra->overlay->text, extra->overlay->file);
+            parsed = profile::apply_overlay(*parsed.profile, extra->overlay->text,
+                                            extra->overlay->file);
         }
         if (!parsed.profile) status = kFailed;
         for (const Diagnostic& d : parsed.diagnostics) {
-            list.push_back({{"file", d.at.file}, {"line", d.at.line}, {"column", d.at.column},
-                            {"key", d.key}, {"code", d.code}, {"message", d.message}, {"hint", d.hint}});
+            list.push_back({{"file", d.at.file},
+                            {"line", d.at.line},
+                            {"column", d.at.column},
+                            {"key", d.key},
+                            {"code", d.code},
+                            {"message", d.message},
+                            {"hint", d.hint}});
         }
         if (context.format) continue;
         complain(parsed.diagnostics);
         if (parsed.profile) say(escaped(text->file) + ": valid");
     }
-    if (context.format) print({{"diagnostics", list}}, *context.format == Format::yaml ? Format::yaml : Format::json);
+    if (context.format)
+        print({{"diagnostics", list}},
+              *context.format == Format::yaml ? Format::yaml : Format::json);
     return status;
 }
 

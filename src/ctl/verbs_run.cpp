@@ -44,7 +44,8 @@ int execute(const Context& context, const Run& verb)
     const auto paths = supervisor::find_paths(context.root);
     if (!verb.name.empty()) {
         if (const auto flaw = profile::flaw_in_label(verb.name)) {
-            return say("sandboxctl: --name " + escaped(verb.name) + " " + flaw->message), kOurFailure;
+            return say("sandboxctl: --name " + escaped(verb.name) + " " + flaw->message),
+                   kOurFailure;
         }
     }
     auto service = supervisor::EmbeddedService::open(paths, supervisor::Need::launch);
@@ -67,7 +68,8 @@ int execute(const Context& context, const Run& verb)
         }
         return kOurFailure;
     }
-    for (const std::string& warning : (*plan)->warnings) say("sandboxctl: warning: " + escaped(warning));
+    for (const std::string& warning : (*plan)->warnings)
+        say("sandboxctl: warning: " + escaped(warning));
     const auto result = (*service)->run(request);
     if (!result) return complain(result.error()), kOurFailure;
     say_result(*result, verb);
@@ -80,7 +82,10 @@ int execute(const Context& context, const Stop& verb)
     std::optional<Millis> timeout;
     if (!verb.time.empty()) {
         timeout = parse_duration(verb.time);
-        if (!timeout) return say("sandboxctl: -t wants a duration such as 5s, found '" + escaped(verb.time) + "'"), 2;
+        if (!timeout)
+            return say("sandboxctl: -t wants a duration such as 5s, found '" + escaped(verb.time) +
+                       "'"),
+                   2;
     }
     auto service = supervisor::EmbeddedService::open(paths, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;

@@ -84,8 +84,9 @@ Status kill_process(const sys::ProcessIdentity& identity, sys::Deadline deadline
     const Status sent = handle->send_signal(SIGKILL);
     if (!sent && sent.error().code() != Code::not_found) return sent;
     if (TRY(handle->wait_ended(deadline))) return {};
-    return fail(Code::deadline_exceeded, "process " + std::to_string(identity.pid) +
-                                             " was killed and has not ended: it may hang in the kernel");
+    return fail(Code::deadline_exceeded,
+                "process " + std::to_string(identity.pid) +
+                    " was killed and has not ended: it may hang in the kernel");
 }
 
 // A log worker whose writers are dead reads to the end by itself: it gets a moment to do so, since
@@ -229,7 +230,8 @@ Status undo(const Entry& entry, const ResourceContext& context)
 Unwound unwind(std::span<const Entry> entries, const ResourceContext& context)
 {
     std::vector<Entry> order(entries.begin(), entries.end());
-    std::sort(order.begin(), order.end(), [](const Entry& a, const Entry& b) { return a.seq > b.seq; });
+    std::sort(order.begin(), order.end(),
+              [](const Entry& a, const Entry& b) { return a.seq > b.seq; });
     // Members first: helpers outside the cgroup (the log worker) then see the end of their input.
     for (const Entry& entry : order) {
         if (entry.kind != EntryKind::cgroup_root || !check_name(entry)) continue;
@@ -249,10 +251,14 @@ Unwound unwind(std::span<const Entry> entries, const ResourceContext& context)
         }
         // What undo says is not proof: look.
         const auto seen = observe(entry, context);
-        if (!seen) result.left.push_back({entry, seen.error().message()});
-        else if (*seen == Presence::absent) result.gone.push_back(entry);
-        else if (*seen == Presence::foreign) result.foreign.push_back(entry);
-        else result.left.push_back({entry, "it is still there after its removal"});
+        if (!seen)
+            result.left.push_back({entry, seen.error().message()});
+        else if (*seen == Presence::absent)
+            result.gone.push_back(entry);
+        else if (*seen == Presence::foreign)
+            result.foreign.push_back(entry);
+        else
+            result.left.push_back({entry, "it is still there after its removal"});
     }
     return result;
 }

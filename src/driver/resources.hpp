@@ -24,7 +24,7 @@ enum class Presence {
 };
 
 struct ResourceContext {
-    int run_root = -1;    // folder descriptor of RUN (/run/sandbox); not owned
+    int run_root = -1;  // folder descriptor of RUN (/run/sandbox); not owned
     int state_root = -1;  // folder descriptor of STATE (/var/lib/sandbox); not owned
     sys::cgroup::Host cgroups;
     std::string cgroup_parent;  // below the hierarchy roots: "/sandbox"
@@ -68,7 +68,7 @@ std::string encode_identity(const sys::cgroup::CgroupTree& tree);
 [[nodiscard]] Status undo(const ledger::Entry& entry, const ResourceContext& context);
 
 struct Unwound {
-    std::vector<ledger::Entry> gone;     // absence proven
+    std::vector<ledger::Entry> gone;  // absence proven
     std::vector<ledger::Entry> foreign;  // something else has the name now: ours is gone
     struct Left {
         ledger::Entry entry;

@@ -73,8 +73,8 @@ bool carries_mark(int parent, const std::string& leaf, const SandboxId& id)
     const auto file = sys::open_at2(parent, leaf, O_PATH | O_NOFOLLOW, 0, sys::kBeneath);
     if (!file) return false;
     std::array<char, 64> value{};
-    const ssize_t size =
-        getxattr(sys::fd_path(file->get()).c_str(), kMark, value.data(), value.size());
+    const ssize_t size = getxattr(sys::fd_path(file->get()).c_str(), kMark, value.data(),
+                                  value.size());
     return size >= 0 && std::string_view(value.data(), static_cast<std::size_t>(size)) == id.str();
 }
 
@@ -163,8 +163,10 @@ Status undo_state_dir(int root, const Entry& entry)
     const auto names = TRY(sys::list_dir(folder->get()));
     bool has_logs = false;
     for (const auto& name : names) {
-        if (name == "logs") has_logs = true;
-        else TRY_VOID(sys::remove_tree_at(folder->get(), name));
+        if (name == "logs")
+            has_logs = true;
+        else
+            TRY_VOID(sys::remove_tree_at(folder->get(), name));
     }
     if (!has_logs) return remove_beneath(root, entry.name);
     return sys::fsync_fd(folder->get());
@@ -201,11 +203,12 @@ Result<sys::FileIdentity> make_placeholder(const SandboxId& id, const std::strin
                                            PlaceholderType type)
 {
     if (!is_plain_absolute(path)) {
-        return fail(Code::invalid_argument, "mask: wanted an absolute path without \"..\", found " + path);
+        return fail(Code::invalid_argument,
+                    "mask: wanted an absolute path without \"..\", found " + path);
     }
     const auto [folder, leaf] = split(path);
-    const auto parent = TRY(sys::open_at2(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0,
-                                          sys::kNoSymlinks));
+    const auto parent = TRY(
+        sys::open_at2(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0, sys::kNoSymlinks));
     if (type == PlaceholderType::folder) {
         TRY_VOID(sys::mkdir_at(parent.get(), leaf, 0));
     } else {

@@ -77,9 +77,8 @@ Json to_json(const CapabilitySnapshot& snapshot)
 {
     Json facts = Json::object();
     for (const auto& [name, fact] : snapshot.facts()) {
-        facts[name] = {{"status", to_string(fact.status)},
-                       {"value", fact.value},
-                       {"evidence", fact.evidence}};
+        facts[name] = {
+            {"status", to_string(fact.status)}, {"value", fact.value}, {"evidence", fact.evidence}};
     }
     return {{"version", kSnapshotVersion}, {"facts", std::move(facts)}};
 }

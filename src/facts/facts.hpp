@@ -49,6 +49,7 @@ canon::Json to_json(const CapabilitySnapshot& snapshot);
 [[nodiscard]] Result<CapabilitySnapshot> snapshot_from_json(const canon::Json& json);
 
 // The closed list of fact names. Each has one probe, one schema entry and one mend text.
+// clang-format off: a table
 namespace name {
 inline constexpr std::string_view kKernelRelease = "kernel.release";            // note, "6.1.0"
 inline constexpr std::string_view kKernelArch = "kernel.arch";                  // note, "x86_64"
@@ -115,6 +116,7 @@ inline constexpr std::string_view kHostMitigations = "host.mitigations";        
 inline constexpr std::string_view kHostCorePattern = "host.core_pattern";       // note, "file" | "pipe"
 inline constexpr std::string_view kGuestInitrd = "vmm.guest_initrd";
 }  // namespace name
+// clang-format on
 
 // Every name above, sorted.
 std::span<const std::string_view> all_names() noexcept;

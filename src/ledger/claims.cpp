@@ -24,14 +24,15 @@ bool is_forfeit(const Claim& claim, const Moment& now, const Alive& alive)
 std::unexpected<Error> busy(const Claim& claim)
 {
     return fail(Code::conflict, "sandbox " + claim.sandbox.str() + " is busy: process " +
-                                    std::to_string(claim.holder.pid) + " does " + claim.verb + " (" +
-                                    claim.step + "): wait for it, or end it");
+                                    std::to_string(claim.holder.pid) + " does " + claim.verb +
+                                    " (" + claim.step + "): wait for it, or end it");
 }
 
 Claim claim_from_request(const ClaimRequest& request)
 {
-    return Claim{request.operation, request.sandbox, request.verb, request.request_digest,
-                 request.holder, request.step, request.deadline_ns, OperationState::active, {}};
+    return Claim{request.operation,      request.sandbox,        request.verb,
+                 request.request_digest, request.holder,         request.step,
+                 request.deadline_ns,    OperationState::active, {}};
 }
 
 }  // namespace
@@ -41,7 +42,8 @@ Result<ClaimOutcome> Transaction::claim(const ClaimRequest& request, const Momen
 {
     using Kind = ClaimOutcome::Kind;
     if (!is_sandbox_id(request.sandbox.str()) || request.operation.empty()) {
-        return fail(Code::invalid_argument, "ledger: a claim needs a sandbox id and an operation id");
+        return fail(Code::invalid_argument,
+                    "ledger: a claim needs a sandbox id and an operation id");
     }
     const auto repeated = TRY(find(*connection_, "WHERE id=?", request.operation));
     if (repeated) {
@@ -55,10 +57,11 @@ Result<ClaimOutcome> Transaction::claim(const ClaimRequest& request, const Momen
         }
     }
     ClaimOutcome outcome;
-    auto holding =
-        TRY(find(*connection_, "WHERE sandbox=? AND state='active'", request.sandbox.str()));
+    auto holding = TRY(
+        find(*connection_, "WHERE sandbox=? AND state='active'", request.sandbox.str()));
     if (holding) {
-        const bool ours = holding->operation == request.operation && holding->holder == request.holder;
+        const bool ours = holding->operation == request.operation &&
+                          holding->holder == request.holder;
         if (!ours) {
             if (!is_forfeit(*holding, now, alive)) return busy(*holding);
             outcome = {Kind::taken_over, *holding, {}};

@@ -10,12 +10,14 @@ namespace sandbox::ledger {
 
 namespace {
 
+// clang-format off: a table
 constexpr std::array<std::string_view, 22> kSandboxColumns{
     "id",         "name",        "profile",      "driver",         "isolation_class",
     "plan_digest", "plan_path",  "log_path",     "desired",        "state",
     "generation", "created_utc", "created_ns",   "created_boot",   "shim",
     "pid1",       "id_range",    "remove_on_exit", "labels",       "exit",
     "exit_delivered", "request_digest"};
+// clang-format on
 constexpr std::array<std::string_view, 7> kEntryColumns{"seq",  "sandbox", "generation", "kind",
                                                         "name", "state",   "identity"};
 constexpr std::array<std::string_view, 9> kOperationColumns{
@@ -117,8 +119,12 @@ std::string encode_exit(const std::optional<Exit>& exit)
 Result<Exit> decode_exit(std::string_view text)
 {
     const auto json = TRY(canon::parse(text, {.bytes = 1024, .depth = 2}));
-    const auto number = [&](const char* key) { return json.contains(key) && json[key].is_number_integer(); };
-    const auto string = [&](const char* key) { return json.contains(key) && json[key].is_string(); };
+    const auto number = [&](const char* key) {
+        return json.contains(key) && json[key].is_number_integer();
+    };
+    const auto string = [&](const char* key) {
+        return json.contains(key) && json[key].is_string();
+    };
     if (!json.is_object() || json.size() != 4 || !number("code") || !number("signal") ||
         !string("reason") || !string("oom_kills")) {
         return fail(Code::corrupt, "ledger: an exit does not decode");
@@ -142,15 +148,9 @@ std::string encode_optional(const std::optional<T>& value)
     return value ? encode(*value) : std::string{};
 }
 
-Value text(std::string_view value)
-{
-    return std::string(value);
-}
+Value text(std::string_view value) { return std::string(value); }
 
-Value number(std::uint64_t value)
-{
-    return static_cast<std::int64_t>(value);
-}
+Value number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
 }  // namespace
 
@@ -237,14 +237,14 @@ Row to_row(const Sandbox& s)
 
 Row to_row(const Entry& e)
 {
-    return {number(e.seq),  text(e.sandbox.str()),     number(e.generation), text(to_string(e.kind)),
-            text(e.name), text(to_string(e.state)), text(e.identity)};
+    return {number(e.seq), text(e.sandbox.str()),    number(e.generation), text(to_string(e.kind)),
+            text(e.name),  text(to_string(e.state)), text(e.identity)};
 }
 
 Row to_row(const Claim& c)
 {
-    return {text(c.operation),      text(c.sandbox.str()), text(c.verb),
-            text(c.request_digest), text(encode(c.holder)), text(c.step),
+    return {text(c.operation),      text(c.sandbox.str()),    text(c.verb),
+            text(c.request_digest), text(encode(c.holder)),   text(c.step),
             number(c.deadline_ns),  text(to_string(c.state)), text(c.result)};
 }
 

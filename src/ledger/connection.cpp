@@ -68,11 +68,13 @@ Result<WhenMissing> check_file(int dir_fd, OpenMode mode)
                     "ledger.db: wanted a regular file that only its owner (uid " +
                         std::to_string(geteuid()) + ") can write, found mode " +
                         std::to_string(info.st_mode & 07777) + " (decimal), owner " +
-                        std::to_string(info.st_uid) + ": find out who made it, then remove or mend it");
+                        std::to_string(info.st_uid) +
+                        ": find out who made it, then remove or mend it");
     }
     if (info.st_size > 0 && info.st_size < kSmallestFile) {
-        return fail(Code::corrupt, "ledger.db: " + std::to_string(info.st_size) +
-                                       " bytes are no database; stop here and restore it from a copy");
+        return fail(Code::corrupt,
+                    "ledger.db: " + std::to_string(info.st_size) +
+                        " bytes are no database; stop here and restore it from a copy");
     }
     return WhenMissing::fail;
 }
@@ -189,10 +191,10 @@ Status Connection::migrate(OpenMode mode)
     const std::int64_t found = TRY(version());
     if (found == kSchemaVersion) return {};
     if (found > kSchemaVersion) {
-        return fail(Code::unavailable,
-                    "the ledger was written by a newer release (schema " + std::to_string(found) +
-                        ", this one knows " + std::to_string(kSchemaVersion) +
-                        "): use that release, nothing was read or changed");
+        return fail(Code::unavailable, "the ledger was written by a newer release (schema " +
+                                           std::to_string(found) + ", this one knows " +
+                                           std::to_string(kSchemaVersion) +
+                                           "): use that release, nothing was read or changed");
     }
     if (mode == OpenMode::read_only) {
         return fail(Code::unavailable, "the ledger has schema " + std::to_string(found) +
@@ -232,7 +234,8 @@ std::unexpected<Error> Connection::failure(int code, std::string_view doing)
     const int primary = code & 0xff;
     if (is_sync_failure(code)) distrusted_ = true;
     std::string message = "ledger: " + std::string(doing) + ": " + sqlite3_errstr(code);
-    if (db_ != nullptr && primary == SQLITE_ERROR) message += std::string(" (") + sqlite3_errmsg(db_) + ")";
+    if (db_ != nullptr && primary == SQLITE_ERROR)
+        message += std::string(" (") + sqlite3_errmsg(db_) + ")";
     message += advice(primary);
     return fail(code_of(primary), std::move(message));
 }
@@ -251,8 +254,9 @@ Result<sqlite3_stmt*> Connection::prepare(std::string_view sql)
 Result<std::vector<Row>> Connection::run(std::string_view sql, const Row& arguments)
 {
     if (distrusted_) {
-        return fail(Code::io, "ledger: an earlier sync failed, so what the disk holds is not known: "
-                              "open it again");
+        return fail(Code::io,
+                    "ledger: an earlier sync failed, so what the disk holds is not known: "
+                    "open it again");
     }
     sqlite3_stmt* statement = TRY(prepare(sql));
     int code = SQLITE_OK;
@@ -275,8 +279,8 @@ Result<std::vector<Row>> Connection::run(std::string_view sql, const Row& argume
 Result<std::vector<Row>> Connection::select(Table table, std::string_view where,
                                             const Row& arguments)
 {
-    auto rows = TRY(run("SELECT * FROM " + std::string(name_of(table)) + " " + std::string(where),
-                        arguments));
+    auto rows = TRY(
+        run("SELECT * FROM " + std::string(name_of(table)) + " " + std::string(where), arguments));
     for (auto& row : rows) row = TRY(checked(table, std::move(row)));
     return rows;
 }
@@ -308,7 +312,8 @@ Status Connection::update(Table table, Row values)
     values.emplace_back(row_sum(table, values));
     values.push_back(key);
     TRY_VOID(run(sql, values));
-    if (changes() != 1) return fail(Code::not_found, "ledger: no such row in " + std::string(name_of(table)));
+    if (changes() != 1)
+        return fail(Code::not_found, "ledger: no such row in " + std::string(name_of(table)));
     return {};
 }
 
@@ -327,10 +332,7 @@ Status Connection::set_meta(std::string_view key, std::string_view value)
     return insert(Table::meta, std::move(row));
 }
 
-int Connection::changes() const
-{
-    return sqlite3_changes(db_);
-}
+int Connection::changes() const { return sqlite3_changes(db_); }
 
 Status Connection::begin()
 {
@@ -349,10 +351,7 @@ void Connection::rollback() noexcept
     if (in_transaction()) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
 }
 
-bool Connection::in_transaction() const noexcept
-{
-    return sqlite3_get_autocommit(db_) == 0;
-}
+bool Connection::in_transaction() const noexcept { return sqlite3_get_autocommit(db_) == 0; }
 
 int Connection::after_commit(void* self, sqlite3* db, const char*, int frames)
 {
@@ -387,7 +386,8 @@ Status Connection::checkpoint(CompactWhen when)
     if (when == CompactWhen::large && frames_ && *frames_ < kFewFrames) return {};
     // Never wait here: readers and writers come first, and the next call will find the WAL again.
     sqlite3_busy_handler(db_, nullptr, nullptr);
-    const int code = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+    const int code = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
+                                               nullptr);
     sqlite3_busy_handler(db_, nap_while_busy, nullptr);
     if (code == SQLITE_OK) frames_ = 0;
     if (code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY) return {};

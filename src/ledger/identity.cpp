@@ -65,8 +65,8 @@ std::string encode(const ProcessIdentity& identity)
 
 std::string encode(const FileIdentity& identity)
 {
-    return dump({{"device", std::to_string(identity.device)},
-                 {"inode", std::to_string(identity.inode)}});
+    return dump(
+        {{"device", std::to_string(identity.device)}, {"inode", std::to_string(identity.inode)}});
 }
 
 std::string encode(const IdRange& range)

@@ -26,8 +26,7 @@ Result<std::vector<T>> decode_all(Result<std::vector<Row>> rows, Result<T> (*dec
 }
 
 template <class T>
-Result<std::optional<T>> decode_one(Result<std::optional<Row>> row,
-                                    Result<T> (*decode)(const Row&))
+Result<std::optional<T>> decode_one(Result<std::optional<Row>> row, Result<T> (*decode)(const Row&))
 {
     if (!row) return std::unexpected(std::move(row).error());
     if (!*row) return std::nullopt;
@@ -99,9 +98,9 @@ Result<std::optional<Sandbox>> Ledger::find(const SandboxId& id)
 
 Result<std::optional<Sandbox>> Ledger::find_name(const SandboxName& name)
 {
-    return decode_one(connection_->select_one(
-                          Table::sandbox, "WHERE name=? AND state<>'deleted'", {name.str()}),
-                      sandbox_from);
+    return decode_one(
+        connection_->select_one(Table::sandbox, "WHERE name=? AND state<>'deleted'", {name.str()}),
+        sandbox_from);
 }
 
 Result<Sandbox> Ledger::resolve(std::string_view reference)
@@ -109,8 +108,7 @@ Result<Sandbox> Ledger::resolve(std::string_view reference)
     const std::string text(reference);
     if (auto live = TRY(find_name(SandboxName(text)))) return *std::move(live);
     const auto past = TRY(decode_one(
-        connection_->select_one(Table::sandbox, "WHERE name=? ORDER BY rowid DESC LIMIT 1",
-                                    {text}),
+        connection_->select_one(Table::sandbox, "WHERE name=? ORDER BY rowid DESC LIMIT 1", {text}),
         sandbox_from));
     if (past) return *past;
     const bool hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -140,22 +138,21 @@ Result<std::vector<Sandbox>> Ledger::list(ListScope scope)
 
 Result<std::vector<Entry>> Ledger::entries(const SandboxId& id)
 {
-    return decode_all(
-        connection_->select(Table::entry, "WHERE sandbox=? ORDER BY seq", {id.str()}),
-        entry_from);
+    return decode_all(connection_->select(Table::entry, "WHERE sandbox=? ORDER BY seq", {id.str()}),
+                      entry_from);
 }
 
 Result<std::vector<Entry>> Ledger::open_entries()
 {
-    return decode_all(
-        connection_->select(Table::entry, "WHERE state<>'undone' ORDER BY seq"), entry_from);
+    return decode_all(connection_->select(Table::entry, "WHERE state<>'undone' ORDER BY seq"),
+                      entry_from);
 }
 
 Result<std::optional<Claim>> Ledger::claim_of(const SandboxId& id)
 {
-    return decode_one(connection_->select_one(Table::operation,
-                                                  "WHERE sandbox=? AND state='active'", {id.str()}),
-                      claim_from);
+    return decode_one(
+        connection_->select_one(Table::operation, "WHERE sandbox=? AND state='active'", {id.str()}),
+        claim_from);
 }
 
 Result<std::vector<Claim>> Ledger::claims()
@@ -164,15 +161,9 @@ Result<std::vector<Claim>> Ledger::claims()
                       claim_from);
 }
 
-Result<AuditHead> Ledger::audit_head()
-{
-    return read_audit_head(*connection_);
-}
+Result<AuditHead> Ledger::audit_head() { return read_audit_head(*connection_); }
 
-Result<bool> Ledger::has_history()
-{
-    return TRY(connection_->meta(kNextSeq)).has_value();
-}
+Result<bool> Ledger::has_history() { return TRY(connection_->meta(kNextSeq)).has_value(); }
 
 Status Ledger::check()
 {
@@ -197,9 +188,6 @@ Status Ledger::check()
     return all;
 }
 
-Status Ledger::compact(CompactWhen when)
-{
-    return connection_->checkpoint(when);
-}
+Status Ledger::compact(CompactWhen when) { return connection_->checkpoint(when); }
 
 }  // namespace sandbox::ledger

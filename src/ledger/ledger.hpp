@@ -108,7 +108,8 @@ public:
 
     // Intents of the sandbox's present generation, in the order their effects will start. Returns
     // the seq of the first; the rest follow by one.
-    [[nodiscard]] Result<std::uint64_t> intend(const SandboxId& id, std::span<const Intent> intents);
+    [[nodiscard]] Result<std::uint64_t> intend(const SandboxId& id,
+                                               std::span<const Intent> intents);
     // intent → observed, with encode(identity). Repeating it replaces the identity.
     [[nodiscard]] Status observed(std::uint64_t seq, std::string_view identity);
     // Its absence was proven. Repeating it is nothing.
@@ -118,7 +119,8 @@ public:
     [[nodiscard]] Result<IdRange> allocate_ids(const SandboxId& id, IdPool pool);
 
     // Exactly once per generation: conflict when that generation has one, or is not the present one.
-    [[nodiscard]] Status record_exit(const SandboxId& id, std::uint32_t generation, const Exit& exit);
+    [[nodiscard]] Status record_exit(const SandboxId& id, std::uint32_t generation,
+                                     const Exit& exit);
     // The exit, the first time it is asked for; nothing ever after (or before there is one).
     [[nodiscard]] Result<std::optional<Exit>> take_exit(const SandboxId& id);
 

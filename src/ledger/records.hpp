@@ -23,8 +23,8 @@ enum class State {
     running,
     paused,
     stopped,  // ended in order; the exit is recorded
-    failed,   // never came to run: a launch step failed and was unwound
-    dead,     // its shim vanished; what it owned was unwound
+    failed,  // never came to run: a launch step failed and was unwound
+    dead,  // its shim vanished; what it owned was unwound
     deleted,  // kept only for its logs and its history
 };
 
@@ -49,7 +49,7 @@ struct IdRange {
 
 // When something happened: for people (utc), for order and deadlines (boottime within boot_id).
 struct Moment {
-    std::string utc;                // RFC 3339, milliseconds, "Z"
+    std::string utc;  // RFC 3339, milliseconds, "Z"
     std::uint64_t boottime_ns = 0;  // CLOCK_BOOTTIME
     std::string boot_id;
     bool operator==(const Moment&) const = default;
@@ -58,7 +58,7 @@ struct Moment {
 enum class ExitReason { exited, signal, oom, timeout, killed, unknown };
 
 struct Exit {
-    std::int32_t code = 0;    // 0–255; 128 + signal when a signal ended it
+    std::int32_t code = 0;  // 0–255; 128 + signal when a signal ended it
     std::int32_t signal = 0;  // 0: none
     ExitReason reason = ExitReason::unknown;
     std::uint64_t oom_kills = 0;
@@ -69,13 +69,13 @@ enum class RemoveOnExit { no, yes };
 
 struct Sandbox {
     SandboxId id;
-    SandboxName name;             // unique among sandboxes that are not `deleted`
+    SandboxName name;  // unique among sandboxes that are not `deleted`
     std::string profile;
-    std::string driver;           // "oci", "microvm", "native"
+    std::string driver;  // "oci", "microvm", "native"
     std::string isolation_class;  // "hardware-vm", "emulated-vm", "shared-kernel"
-    std::string plan_digest;      // empty before `resolved`
-    std::string plan_path;        // absolute host path of plan.json; empty before `resolved`
-    std::string log_path;         // absolute host path of the log folder; survives `deleted`
+    std::string plan_digest;  // empty before `resolved`
+    std::string plan_path;  // absolute host path of plan.json; empty before `resolved`
+    std::string log_path;  // absolute host path of the log folder; survives `deleted`
     Desired desired = Desired::running;
     State state = State::requested;
     std::uint32_t generation = 0;  // 0 until the first start; each start adds one
@@ -84,30 +84,30 @@ struct Sandbox {
     std::optional<ProcessIdentity> pid1;
     std::optional<IdRange> ids;
     RemoveOnExit remove_on_exit = RemoveOnExit::no;
-    std::string labels = "{}";        // canonical JSON object of strings
-    std::optional<Exit> exit;         // of `generation`
-    bool exit_delivered = false;      // a client has been given `exit`
+    std::string labels = "{}";  // canonical JSON object of strings
+    std::optional<Exit> exit;  // of `generation`
+    bool exit_delivered = false;  // a client has been given `exit`
     std::string request_digest;
     bool operator==(const Sandbox&) const = default;
 };
 
 // Closed set. Each kind is applied, observed and undone in one place (driver/resources).
 enum class EntryKind {
-    id_range,          // name: "FIRST+COUNT"
-    state_dir,         // STATE/sandboxes/ID
-    run_dir,           // RUN/ID
-    cgroup_root,       // PARENT/ID, below the hierarchy roots (every hierarchy in use)
-    cgroup_control,    // PARENT/ID/control
-    cgroup_workload,   // PARENT/ID/workload
-    cgroup_session,    // PARENT/ID/workload/SESSION
-    placeholder,       // host file or folder made so that a mask has a target; absolute path
-    shim_process,      // "shim:ID"
-    log_worker,        // "log:ID"
-    pid1_process,      // "pid1:ID"
+    id_range,  // name: "FIRST+COUNT"
+    state_dir,  // STATE/sandboxes/ID
+    run_dir,  // RUN/ID
+    cgroup_root,  // PARENT/ID, below the hierarchy roots (every hierarchy in use)
+    cgroup_control,  // PARENT/ID/control
+    cgroup_workload,  // PARENT/ID/workload
+    cgroup_session,  // PARENT/ID/workload/SESSION
+    placeholder,  // host file or folder made so that a mask has a target; absolute path
+    shim_process,  // "shim:ID"
+    log_worker,  // "log:ID"
+    pid1_process,  // "pid1:ID"
     launcher_process,  // "launcher:ID": crun or the VMM's parent
-    door_socket,       // RUN/ID/v.sock
-    shim_socket,       // RUN/ID/shim.sock
-    log_files,         // STATE/sandboxes/ID/logs: kept when the sandbox is removed
+    door_socket,  // RUN/ID/v.sock
+    shim_socket,  // RUN/ID/shim.sock
+    log_files,  // STATE/sandboxes/ID/logs: kept when the sandbox is removed
 };
 
 enum class EntryState { intent, observed, undone };
@@ -132,10 +132,10 @@ struct Claim {
     std::string verb;
     std::string request_digest;
     ProcessIdentity holder;
-    std::string step;               // what it was doing, for people and for take-over
+    std::string step;  // what it was doing, for people and for take-over
     std::uint64_t deadline_ns = 0;  // CLOCK_BOOTTIME within holder.boot_id
     OperationState state = OperationState::active;
-    std::string result;             // JSON given to whoever repeats the operation
+    std::string result;  // JSON given to whoever repeats the operation
     bool operator==(const Claim&) const = default;
 };
 

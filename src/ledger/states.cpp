@@ -56,16 +56,16 @@ std::optional<Enum> find_word(const std::array<std::string_view, N>& words, std:
 }
 
 // Words in the order of the enumerators.
-constexpr std::array<std::string_view, 10> kStates{
-    "requested", "resolved", "prepared", "created", "running",
-    "paused",    "stopped",  "failed",   "dead",    "deleted"};
+constexpr std::array<std::string_view, 10> kStates{"requested", "resolved", "prepared", "created",
+                                                   "running",   "paused",   "stopped",  "failed",
+                                                   "dead",      "deleted"};
 constexpr std::array<std::string_view, 3> kDesired{"running", "stopped", "deleted"};
 constexpr std::array<std::string_view, 6> kReasons{"exited",  "signal", "oom",
                                                    "timeout", "killed", "unknown"};
 constexpr std::array<std::string_view, 15> kKinds{
-    "id_range",        "state_dir",      "run_dir",       "cgroup_root", "cgroup_control",
-    "cgroup_workload", "cgroup_session", "placeholder",   "shim_process", "log_worker",
-    "pid1_process",    "launcher_process", "door_socket", "shim_socket", "log_files"};
+    "id_range",        "state_dir",        "run_dir",     "cgroup_root",  "cgroup_control",
+    "cgroup_workload", "cgroup_session",   "placeholder", "shim_process", "log_worker",
+    "pid1_process",    "launcher_process", "door_socket", "shim_socket",  "log_files"};
 constexpr std::array<std::string_view, 3> kEntryStates{"intent", "observed", "undone"};
 constexpr std::array<std::string_view, 3> kOperationStates{"active", "done", "lost"};
 

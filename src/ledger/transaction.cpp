@@ -59,14 +59,16 @@ Status Transaction::commit()
 Status Transaction::insert(const Sandbox& sandbox)
 {
     if (!is_sandbox_id(sandbox.id.str()) || sandbox.name.empty()) {
-        return fail(Code::invalid_argument, "ledger: wanted an id of 32 hex digits and a name, found \"" +
-                                                sandbox.id.str() + "\", \"" + sandbox.name.str() + "\"");
+        return fail(Code::invalid_argument,
+                    "ledger: wanted an id of 32 hex digits and a name, found \"" +
+                        sandbox.id.str() + "\", \"" + sandbox.name.str() + "\"");
     }
     auto inserted = connection_->insert(Table::sandbox, to_row(sandbox));
     if (!inserted && inserted.error().code() == Code::already_exists) {
         return fail(Code::already_exists, "a sandbox named \"" + sandbox.name.str() +
                                               "\" exists: choose another name, or remove it first "
-                                              "(sandboxctl rm " + sandbox.name.str() + ")");
+                                              "(sandboxctl rm " +
+                                              sandbox.name.str() + ")");
     }
     return inserted;
 }
@@ -100,8 +102,8 @@ Status Transaction::set_state(const SandboxId& id, State to)
     Sandbox sandbox = TRY(get(id));
     if (!may_become(sandbox.state, to)) {
         return fail(Code::conflict, "sandbox " + id.str() + " is " +
-                                        std::string(to_string(sandbox.state)) + " and cannot become " +
-                                        std::string(to_string(to)));
+                                        std::string(to_string(sandbox.state)) +
+                                        " and cannot become " + std::string(to_string(to)));
     }
     if (to == State::deleted) {
         const auto open = TRY(connection_->select(
@@ -154,14 +156,15 @@ Result<std::uint64_t> Transaction::intend(const SandboxId& id, std::span<const I
 {
     const Sandbox sandbox = TRY(get(id));
     if (sandbox.state == State::deleted) {
-        return fail(Code::conflict, "sandbox " + id.str() + " is deleted: nothing may start for it");
+        return fail(Code::conflict,
+                    "sandbox " + id.str() + " is deleted: nothing may start for it");
     }
     const auto stored = TRY(connection_->meta(kNextSeq));
     const std::uint64_t first = stored ? TRY(decimal(*stored)) : 1;
     std::uint64_t seq = first;
     for (const auto& intent : intents) {
-        const Entry entry{id, seq++, sandbox.generation, intent.kind, intent.name,
-                          EntryState::intent, {}};
+        const Entry entry{
+            id, seq++, sandbox.generation, intent.kind, intent.name, EntryState::intent, {}};
         TRY_VOID(connection_->insert(Table::entry, to_row(entry)));
     }
     TRY_VOID(connection_->set_meta(kNextSeq, std::to_string(seq)));
@@ -170,8 +173,8 @@ Result<std::uint64_t> Transaction::intend(const SandboxId& id, std::span<const I
 
 Result<Entry> Transaction::entry(std::uint64_t seq)
 {
-    const auto row = TRY(connection_->select_one(Table::entry, "WHERE seq=?",
-                                                 {static_cast<std::int64_t>(seq)}));
+    const auto row = TRY(
+        connection_->select_one(Table::entry, "WHERE seq=?", {static_cast<std::int64_t>(seq)}));
     if (!row) return fail(Code::not_found, "ledger: no entry " + std::to_string(seq));
     return entry_from(*row);
 }
@@ -265,9 +268,9 @@ Status Transaction::advance_audit(const AuditHead& expected, const AuditHead& ne
 {
     const AuditHead stored = TRY(read_audit_head(*connection_));
     if (stored != expected) {
-        return fail(Code::conflict, "audit: the ledger's head is line " + std::to_string(stored.seq) +
-                                        ", wanted " + std::to_string(expected.seq) +
-                                        ": read the log's end again");
+        return fail(Code::conflict,
+                    "audit: the ledger's head is line " + std::to_string(stored.seq) + ", wanted " +
+                        std::to_string(expected.seq) + ": read the log's end again");
     }
     TRY_VOID(connection_->set_meta(kAuditSeq, std::to_string(next.seq)));
     return connection_->set_meta(kAuditDigest, next.digest);

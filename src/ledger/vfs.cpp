@@ -36,7 +36,8 @@ void fill_up(sqlite3_file* file, sqlite3_int64 from)
     static constexpr std::array<char, 64 << 10> kZeros{};
     while (from < kKeptWal) {
         const auto left = kKeptWal - from;
-        const auto count = left < sqlite3_int64{kZeros.size()} ? left : sqlite3_int64{kZeros.size()};
+        const auto count = left < sqlite3_int64{kZeros.size()} ? left
+                                                               : sqlite3_int64{kZeros.size()};
         if (original_wal->xWrite(file, kZeros.data(), static_cast<int>(count), from) != SQLITE_OK) {
             return;
         }
@@ -72,7 +73,8 @@ bool is_known_to_its_folder(const char* name)
 
 int open_file(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out)
 {
-    if ((flags & SQLITE_OPEN_WAL) == 0) return original_vfs->xOpen(original_vfs, name, file, flags, out);
+    if ((flags & SQLITE_OPEN_WAL) == 0)
+        return original_vfs->xOpen(original_vfs, name, file, flags, out);
     int code = SQLITE_CANTOPEN;
     if (is_known_to_its_folder(name)) {
         code = original_vfs->xOpen(original_vfs, name, file, flags & ~SQLITE_OPEN_CREATE, out);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "canon/json.hpp"
 #include "plan/codec.hpp"
 #include "plan/fields.hpp"
 #include "plan/names.hpp"
 #include "profile/names.hpp"
 #include "profile/normal.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::plan {
 
@@ -81,8 +81,8 @@ MountPlan mount(Fields& fields)
 NetworkPlan network(Fields fields)
 {
     NetworkPlan out;
-    out.mode =
-        fields.choice<profile::NetworkMode>("mode", profile::names_of(profile::NetworkMode{}));
+    out.mode = fields.choice<profile::NetworkMode>("mode",
+                                                   profile::names_of(profile::NetworkMode{}));
     out.hostname = fields.text("hostname");
     fields.close();
     return out;

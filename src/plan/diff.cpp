@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/plan.hpp"
 
+#include "canon/json.hpp"
 #include "plan/codec.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::plan {
 
@@ -79,8 +79,7 @@ void compare(const Leaves& from, const Leaves& to, Classify classify, std::vecto
     for (const auto& [key, unused] : all) {
         const auto before = from.find(key);
         const auto after = to.find(key);
-        const std::string old_text =
-            before == from.end() ? std::string(kAbsent) : before->second;
+        const std::string old_text = before == from.end() ? std::string(kAbsent) : before->second;
         const std::string new_text = after == to.end() ? std::string(kAbsent) : after->second;
         if (old_text != new_text) out.push_back({key, old_text, new_text, classify(key)});
     }
@@ -96,9 +95,10 @@ std::vector<Change> diff(const ExecutionPlan& from, const ExecutionPlan& to)
     Leaves new_leaves;
     flatten(profile::to_json(from->request), "", old_leaves);
     flatten(profile::to_json(to->request), "", new_leaves);
-    compare(old_leaves, new_leaves,
-            [](const std::string& key) { return profile::change_class(without_indices(key)); },
-            changes);
+    compare(
+        old_leaves, new_leaves,
+        [](const std::string& key) { return profile::change_class(without_indices(key)); },
+        changes);
     const bool same_request = changes.empty();
 
     old_leaves.clear();

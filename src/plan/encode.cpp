@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/codec.hpp"
 
+#include "canon/json.hpp"
 #include "profile/normal.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::plan {
 
@@ -65,9 +65,8 @@ Json settings_json(const std::vector<CgroupSetting>& settings)
 {
     Json list = Json::array();
     for (const CgroupSetting& setting : settings) {
-        list.push_back({{"controller", setting.controller},
-                        {"file", setting.file},
-                        {"value", setting.value}});
+        list.push_back(
+            {{"controller", setting.controller}, {"file", setting.file}, {"value", setting.value}});
     }
     return list;
 }

@@ -3,7 +3,10 @@
 
 namespace sandbox::plan {
 
-std::string_view to_string(IsolationClass value) noexcept { return kIsolationClasses[index(value)]; }
+std::string_view to_string(IsolationClass value) noexcept
+{
+    return kIsolationClasses[index(value)];
+}
 std::string_view to_string(CgroupVersion value) noexcept { return kCgroupVersions[index(value)]; }
 std::string_view to_string(RootfsStrategy value) noexcept
 {

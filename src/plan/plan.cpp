@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/plan.hpp"
 
+#include "canon/json.hpp"
 #include "plan/codec.hpp"
 #include "plan/fields.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::plan {
 

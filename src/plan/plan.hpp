@@ -94,23 +94,23 @@ struct ResourcePlan {
 };
 
 struct SecurityPlan {
-    std::vector<std::string> namespaces;    // "cgroup","ipc","mount","net","pid","user","uts"; sorted
+    std::vector<std::string> namespaces;  // "cgroup","ipc","mount","net","pid","user","uts"; sorted
     std::vector<std::string> capabilities;  // of the workload, sorted; empty by default
     profile::SeccompProfile seccomp = profile::SeccompProfile::standard;
-    std::string seccomp_digest;             // of the inner rule set
-    std::uint32_t landlock_abi = 0;         // 0: not applied (then listed as not enforced)
-    std::uint32_t id_count = 65536;         // complete map
-    std::vector<GuestPath> masked;          // kernel paths that must not be read
-    std::vector<GuestPath> read_only;       // kernel paths that must not be written
+    std::string seccomp_digest;  // of the inner rule set
+    std::uint32_t landlock_abi = 0;  // 0: not applied (then listed as not enforced)
+    std::uint32_t id_count = 65536;  // complete map
+    std::vector<GuestPath> masked;  // kernel paths that must not be read
+    std::vector<GuestPath> read_only;  // kernel paths that must not be written
     bool operator==(const SecurityPlan&) const = default;
 };
 
 // A requirement turned into something that enforces it. Every control here is mandatory: what is
 // optional and missing stands under `unenforced`.
 struct Control {
-    std::string name;       // "namespace.user", "limit.memory", "seccomp.filter", "mount:/work"
+    std::string name;  // "namespace.user", "limit.memory", "seccomp.filter", "mount:/work"
     std::string mechanism;  // "user namespace", "cgroup v1 memory.limit_in_bytes"
-    std::string planned;    // the value evidence is compared with
+    std::string planned;  // the value evidence is compared with
     auto operator<=>(const Control&) const = default;
 };
 
@@ -138,12 +138,12 @@ struct PlanContent {
     NetworkPlan network;
     ResourcePlan resources;
     SecurityPlan security;
-    std::vector<Control> controls;       // sorted by name
+    std::vector<Control> controls;  // sorted by name
     std::vector<Unenforced> unenforced;  // sorted by name
     std::string policy_digest;
     std::map<std::string, std::string> artifacts;  // "oci.runtime", "sandbox-init", "sandbox-shim"
-    std::map<std::string, FactRef> facts;          // relied on
-    std::vector<std::string> warnings;             // for people: "shares the host's network"
+    std::map<std::string, FactRef> facts;  // relied on
+    std::vector<std::string> warnings;  // for people: "shares the host's network"
     bool operator==(const PlanContent&) const = default;
 };
 

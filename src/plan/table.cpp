@@ -129,11 +129,10 @@ void limit_lines(Table& table, const PlanContent& plan)
         if (control.name == "limit.cpu_period") continue;  // told by limit.cpu
         const std::size_t dot = control.name.find('.');
         const std::string value = readable(plan, control);
-        const std::string name = control.name.starts_with("rlimit.")
-                                     ? control.name
-                                     : control.name.substr(dot + 1);
-        table.line("limits", padded(name, kNameWidth) + padded(value, kLabelWidth) +
-                                 control.mechanism);
+        const std::string name = control.name.starts_with("rlimit.") ? control.name
+                                                                     : control.name.substr(dot + 1);
+        table.line("limits",
+                   padded(name, kNameWidth) + padded(value, kLabelWidth) + control.mechanism);
     }
 }
 
@@ -147,8 +146,8 @@ std::string shortened(const std::string& value)
 
 void control_lines(Table& table, const PlanContent& plan)
 {
-    table.line("controls", padded("namespaces", kNameWidth) +
-                               joined(plan.security.namespaces, " "));
+    table.line("controls",
+               padded("namespaces", kNameWidth) + joined(plan.security.namespaces, " "));
     for (const Control& control : plan.controls) {
         if (is_told(control)) continue;
         table.line("controls", padded(control.name, kNameWidth) + shortened(control.planned) +

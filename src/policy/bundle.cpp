@@ -76,8 +76,8 @@ Bundle read(profile::Document& document)
     }
     bundle.valid_until = root.text("valid_until").value_or("");
     if (!bundle.valid_until.empty() && !is_rfc3339(bundle.valid_until)) {
-        root.refuse("bad-date", "valid_until", "\"" + escaped(bundle.valid_until) +
-                                                   "\" is no date of RFC 3339",
+        root.refuse("bad-date", "valid_until",
+                    "\"" + escaped(bundle.valid_until) + "\" is no date of RFC 3339",
                     "\"2027-01-31\" or \"2027-01-31T12:00:00Z\"");
     }
     for (const SetKey& set : kSetKeys) bundle.*set.member = read_set(root, set.key);

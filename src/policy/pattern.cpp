@@ -48,8 +48,7 @@ bool skip(std::string_view& text, char wanted)
 
 bool take_date(std::string_view& text)
 {
-    static constexpr std::array<unsigned, 12> kDays{31, 29, 31, 30, 31, 30,
-                                                    31, 31, 30, 31, 30, 31};
+    static constexpr std::array<unsigned, 12> kDays{31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     const auto year = take(text, 4);
     if (!year || !skip(text, '-')) return false;
     const auto month = take(text, 2);
@@ -84,9 +83,8 @@ bool covers(Kind kind, std::string_view outer, std::string_view inner)
 bool permits(Kind kind, const PermittedSet& set, std::string_view value)
 {
     if (!set) return true;
-    return std::any_of(set->begin(), set->end(), [&](const std::string& member) {
-        return covers(kind, member, value);
-    });
+    return std::any_of(set->begin(), set->end(),
+                       [&](const std::string& member) { return covers(kind, member, value); });
 }
 
 PermittedSet meet(Kind kind, const PermittedSet& a, const PermittedSet& b)

@@ -5,9 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "canon/json.hpp"
 #include "policy/pattern.hpp"
 #include "profile/check.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::policy {
 
@@ -69,10 +69,15 @@ std::string scalar_text(const Bundle& bundle, std::string_view key)
     return {};
 }
 
-constexpr std::string_view kScalarKeys[] = {
-    "max.cpus",           "max.memory",           "max.pids",
-    "max.sandboxes",      "max.ttl",              "require.cgroup_v2",
-    "require.log_retention", "require.pinned_digests", "require.read_only_rootfs"};
+constexpr std::string_view kScalarKeys[] = {"max.cpus",
+                                            "max.memory",
+                                            "max.pids",
+                                            "max.sandboxes",
+                                            "max.ttl",
+                                            "require.cgroup_v2",
+                                            "require.log_retention",
+                                            "require.pinned_digests",
+                                            "require.read_only_rootfs"};
 
 std::string joined(const std::set<std::string>& set)
 {

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "canon/json.hpp"
 #include "sys/deadline.hpp"
 #include "sys/fd.hpp"
 #include "sys/file.hpp"
 #include "sys/process.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::probe {
 
@@ -66,10 +66,7 @@ bool is_ours(int file)
            (status.st_mode & 077) == 0;
 }
 
-std::int64_t boot_seconds()
-{
-    return sys::boottime_ns() / 1'000'000'000;
-}
+std::int64_t boot_seconds() { return sys::boottime_ns() / 1'000'000'000; }
 
 }  // namespace
 
@@ -77,8 +74,8 @@ std::optional<facts::CapabilitySnapshot> load_cache(const std::string& run_dir,
                                                     const ProbeSettings& settings,
                                                     std::chrono::seconds max_age)
 {
-    const auto file =
-        sys::open_file(run_dir + "/" + kFile, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    const auto file = sys::open_file(run_dir + "/" + kFile,
+                                     O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (!file || !is_ours(file->get())) return std::nullopt;
     const auto text = sys::read_all(file->get(), kMostBytes);
     const auto boot = sys::boot_id();

@@ -45,7 +45,8 @@ std::uint64_t take_part(std::string_view& text)
 {
     std::uint64_t value = 0;
     while (!text.empty() && text.front() >= '0' && text.front() <= '9') {
-        if (value < UINT64_MAX / 16) value = value * 10 + static_cast<std::uint64_t>(text.front() - '0');
+        if (value < UINT64_MAX / 16)
+            value = value * 10 + static_cast<std::uint64_t>(text.front() - '0');
         text.remove_prefix(1);
     }
     if (!text.empty() && text.front() == '.') {

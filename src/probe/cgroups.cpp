@@ -114,8 +114,9 @@ Finding check_swap(const cgroup::Host& host, const std::string& path)
     if (!tree) return missing(tree.error().message());
     const bool v1 = hierarchy->version == cgroup::Version::v1;
     const auto done = try_setting(
-        *tree, v1 ? cgroup::Setting{"memory", "memory.memsw.limit_in_bytes", std::string(kTestMemory)}
-                  : cgroup::Setting{"memory", "memory.swap.max", "0"});
+        *tree,
+        v1 ? cgroup::Setting{"memory", "memory.memsw.limit_in_bytes", std::string(kTestMemory)}
+           : cgroup::Setting{"memory", "memory.swap.max", "0"});
     if (!done) return missing(done.error().message());
     return found(std::string(text_of(hierarchy->version)), *done);
 }
@@ -159,7 +160,8 @@ void check_members(const Reporter& out, const cgroup::Host& host, const std::str
     };
     const auto controllers = freezer_controllers(host);
     const std::string version = controllers.empty() ? "v2" : "v1";
-    if (controllers.empty() && host.v2() == nullptr) return report_gap("no freezer, no v2 hierarchy");
+    if (controllers.empty() && host.v2() == nullptr)
+        return report_gap("no freezer, no v2 hierarchy");
     const std::array<std::string, 1> pids{"pids"};
     const auto tree = cgroup::CgroupTree::create(
         host, path, controllers.empty() ? std::span<const std::string>(pids) : controllers);
@@ -178,8 +180,8 @@ void check_members(const Reporter& out, const cgroup::Host& host, const std::str
     const Status killed = tree->kill_all(sys::Deadline::after(kFreezeLimit));
     const auto end = member->wait_exit(sys::Deadline::after(kFreezeLimit));
     if (!killed || !end || !*end) {
-        out.report(name::kCgroupKill, missing(killed ? "the member outlived kill_all"
-                                                     : killed.error().message()));
+        out.report(name::kCgroupKill,
+                   missing(killed ? "the member outlived kill_all" : killed.error().message()));
         return;
     }
     out.report(name::kCgroupKill,
@@ -204,16 +206,18 @@ void check_cgroups(const Reporter& out, const ProbeSettings& settings, const std
     std::string last_problem = "no controller could be used";
     for (const Limit& limit : kLimits) {
         const Finding finding = check_limit(*host, path, limit);
-        if (finding.status == facts::FactStatus::ok) ++good;
-        else last_problem = finding.evidence;
+        if (finding.status == facts::FactStatus::ok)
+            ++good;
+        else
+            last_problem = finding.evidence;
         out.report(limit.fact, finding);
     }
     const CgroupParent parent = choose_cgroup_parent(settings);
-    out.report(name::kCgroupParent,
-               good > 0 ? found(parent.path, fmt::format("{}; {} was made with limits", parent.reason,
-                                                         path))
-                        : missing(fmt::format("{} ({}): {}", parent.path, parent.reason,
-                                              last_problem)));
+    out.report(
+        name::kCgroupParent,
+        good > 0
+            ? found(parent.path, fmt::format("{}; {} was made with limits", parent.reason, path))
+            : missing(fmt::format("{} ({}): {}", parent.path, parent.reason, last_problem)));
     out.report(name::kCgroupSwap, check_swap(*host, path));
     check_members(out, *host, path);
 }

@@ -231,10 +231,7 @@ Finding found(std::string value, std::string evidence)
     return {facts::FactStatus::ok, std::move(value), std::move(evidence)};
 }
 
-Finding missing(std::string evidence)
-{
-    return {facts::FactStatus::gap, {}, std::move(evidence)};
-}
+Finding missing(std::string evidence) { return {facts::FactStatus::gap, {}, std::move(evidence)}; }
 
 Finding noted(std::string value, std::string evidence)
 {
@@ -247,16 +244,13 @@ std::string errno_text(std::string_view what)
     return fmt::format("{}: {} (errno {})", what, std::strerror(number), number);
 }
 
-Finding missing_errno(std::string_view what)
-{
-    return missing(errno_text(what));
-}
+Finding missing_errno(std::string_view what) { return missing(errno_text(what)); }
 
 void Reporter::report(std::string_view name, const Finding& finding) const
 {
-    const std::string line =
-        fmt::format("{}\x1f{}\x1f{}\x1f{}\n", name, facts::to_string(finding.status),
-                    escaped(finding.value), escaped(finding.evidence));
+    const std::string line = fmt::format("{}\x1f{}\x1f{}\x1f{}\n", name,
+                                         facts::to_string(finding.status), escaped(finding.value),
+                                         escaped(finding.evidence));
     std::size_t done = 0;
     while (done < line.size()) {
         const ssize_t put = write(descriptor_, line.data() + done, line.size() - done);

@@ -40,8 +40,8 @@ private:
 };
 
 struct Task {
-    std::string label;                     // for evidence: "namespaces"
-    std::vector<std::string_view> names;   // facts it must report; others are dropped
+    std::string label;  // for evidence: "namespaces"
+    std::vector<std::string_view> names;  // facts it must report; others are dropped
     std::function<void(const Reporter&)> body;  // runs in the child, which then exits
 };
 
@@ -62,7 +62,7 @@ struct Program {
     int passed = -1;  // becomes the program's descriptor 3; -1: none
 };
 struct ProgramEnd {
-    int status = -1;     // exit status, 128 + n for a signal; -1: never started
+    int status = -1;  // exit status, 128 + n for a signal; -1: never started
     std::string output;  // standard output and error, at most 64 KiB
 };
 ProgramEnd run_program(const Program& program);

@@ -52,8 +52,8 @@ Finding judge_oci(const ProbeSettings& settings, const Facts& facts)
                                    fmt::join(certified_versions("crun"), ", ")));
     }
     if (!gaps.empty()) return missing(fmt::format("{}", fmt::join(gaps, "; ")));
-    return found("yes", fmt::format("crun {} is certified; runtime, init and shim found",
-                                    version.value));
+    return found("yes",
+                 fmt::format("crun {} is certified; runtime, init and shim found", version.value));
 }
 
 Finding judge_microvm(const ProbeSettings& settings, const Facts& facts)

@@ -30,9 +30,8 @@ constexpr std::size_t kSmallFile = 64U << 10;
 
 void put(Facts& facts, std::string_view fact, Finding finding)
 {
-    facts.insert_or_assign(std::string(fact),
-                           facts::Fact{finding.status, std::move(finding.value),
-                                       std::move(finding.evidence)});
+    facts.insert_or_assign(std::string(fact), facts::Fact{finding.status, std::move(finding.value),
+                                                          std::move(finding.evidence)});
 }
 
 // The text of a small kernel file without its newline; nothing when it cannot be read.
@@ -67,8 +66,7 @@ Finding note_switch(const std::string& path, std::string_view absent)
 Finding privilege()
 {
     const auto caps = sys::get_caps();
-    const bool admin =
-        caps && (caps->effective & (sys::CapSet{1} << CAP_SYS_ADMIN)) != 0;
+    const bool admin = caps && (caps->effective & (sys::CapSet{1} << CAP_SYS_ADMIN)) != 0;
     if (geteuid() == 0 && admin) return found("root", "effective uid 0 with CAP_SYS_ADMIN");
     return found("user", fmt::format("effective uid {}, CAP_SYS_ADMIN {}", geteuid(),
                                      admin ? "held" : "not held"));
@@ -148,7 +146,8 @@ void put_machine(Facts& facts)
 {
     utsname kernel{};
     uname(&kernel);
-    put(facts, name::kKernelRelease, noted(kernel.release, fmt::format("uname: {}", kernel.version)));
+    put(facts, name::kKernelRelease,
+        noted(kernel.release, fmt::format("uname: {}", kernel.version)));
     put(facts, name::kKernelArch, noted(kernel.machine, "uname"));
     put(facts, name::kPrivilege, privilege());
     put(facts, name::kCpuCount, noted(std::to_string(sysconf(_SC_NPROCESSORS_ONLN)), "sysconf"));
@@ -159,7 +158,8 @@ void put_machine(Facts& facts)
     put(facts, name::kOnlineCpus, note_of("/sys/devices/system/cpu/online", ""));
     const auto files = sys::get_rlimit(RLIMIT_NOFILE);
     put(facts, name::kRlimitNofile,
-        files ? noted(std::to_string(files->hard), "getrlimit") : noted("", files.error().message()));
+        files ? noted(std::to_string(files->hard), "getrlimit")
+              : noted("", files.error().message()));
 }
 
 }  // namespace

@@ -51,13 +51,11 @@ Result<std::string> ask_version(Tool tool, int executable)
     const std::string program = tool == Tool::crun   ? "crun"
                                 : tool == Tool::qemu ? "qemu-system-x86_64"
                                                      : "virtiofsd";
-    const ProgramEnd end =
-        run_program({.executable = executable, .argv = {program, "--version"}});
+    const ProgramEnd end = run_program({.executable = executable, .argv = {program, "--version"}});
     std::string version = parse_version(tool, end.output);
     if (end.status != 0 || version.empty()) {
-        return fail(Code::unavailable,
-                    fmt::format("{} --version ended with {} and said \"{}\"", program, end.status,
-                                first_line(end.output)));
+        return fail(Code::unavailable, fmt::format("{} --version ended with {} and said \"{}\"",
+                                                   program, end.status, first_line(end.output)));
     }
     return version;
 }

@@ -10,7 +10,13 @@
 // Which file stands behind an artifact, exactly.
 namespace sandbox::probe {
 
-enum class Tool { crun, qemu, virtiofsd, own, data };  // own: sandbox-init, sandbox-shim; data: kernels
+enum class Tool {
+    crun,
+    qemu,
+    virtiofsd,
+    own,
+    data
+};  // own: sandbox-init, sandbox-shim; data: kernels
 
 struct ArtifactIdentity {
     std::string version;  // empty when the tool tells none

@@ -37,8 +37,9 @@ constexpr std::uint16_t kPort = 0xE9;  // Bochs' debug port: no device of KVM's 
 constexpr unsigned kSoftInterrupt = 0x20;
 
 // int3; int 0x20; mov ecx, 1000000; 1: dec ecx; jnz 1b; mov al, 'K'; out 0xe9, al; hlt
-constexpr unsigned char kGuestCode[] = {0xCC, 0xCD, kSoftInterrupt, 0xB9, 0x40, 0x42, 0x0F, 0x00,
-                                        0xFF, 0xC9, 0x75, 0xFC, 0xB0, 'K', 0xE6, 0xE9, 0xF4};
+constexpr unsigned char kGuestCode[] = {0xCC, 0xCD, kSoftInterrupt, 0xB9, 0x40, 0x42,
+                                        0x0F, 0x00, 0xFF,           0xC9, 0x75, 0xFC,
+                                        0xB0, 'K',  0xE6,           0xE9, 0xF4};
 // push rax; mov al, 'I'; out 0xe9, al; pop rax; iretq
 constexpr unsigned char kHandlerCode[] = {0x50, 0xB0, 'I', 0xE6, 0xE9, 0x58, 0x48, 0xCF};
 constexpr std::string_view kWanted = "IIK";
@@ -109,8 +110,10 @@ bool enter_long_mode(int vcpu, std::string& problem)
     registers.rip = kCode;
     registers.rsp = kStackTop;
     registers.rflags = 2;
-    if (ioctl(vcpu, KVM_SET_SREGS, &special) != 0) problem = errno_text("KVM_SET_SREGS");
-    else if (ioctl(vcpu, KVM_SET_REGS, &registers) != 0) problem = errno_text("KVM_SET_REGS");
+    if (ioctl(vcpu, KVM_SET_SREGS, &special) != 0)
+        problem = errno_text("KVM_SET_SREGS");
+    else if (ioctl(vcpu, KVM_SET_REGS, &registers) != 0)
+        problem = errno_text("KVM_SET_REGS");
     return problem.empty();
 }
 
@@ -141,7 +144,8 @@ Guest make_guest(const std::string& device, std::string& problem)
     }
     // Intel without unrestricted guest needs these three pages; elsewhere the call may fail.
     static_cast<void>(ioctl(machine, KVM_SET_TSS_ADDR, 0xFFFBD000UL));
-    void* memory = mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory = mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                        0);
     if (memory == MAP_FAILED) {
         problem = errno_text("mmap guest memory");
         return guest;
@@ -162,8 +166,10 @@ Guest make_guest(const std::string& device, std::string& problem)
     }
     void* run = mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED,
                      guest.vcpu, 0);
-    if (run == MAP_FAILED) problem = errno_text("mmap vCPU");
-    else guest.run = static_cast<kvm_run*>(run);
+    if (run == MAP_FAILED)
+        problem = errno_text("mmap vCPU");
+    else
+        guest.run = static_cast<kvm_run*>(run);
     return guest;
 }
 
@@ -229,13 +235,13 @@ Finding drive(const Guest& guest, std::chrono::milliseconds limit)
             return missing(describe_exit(run, output) + module_note());
         }
         if (output != kWanted) {
-            return missing(fmt::format("guest halted after \"{}\", wanted \"{}\"{}", output, kWanted,
-                                       module_note()));
+            return missing(fmt::format("guest halted after \"{}\", wanted \"{}\"{}", output,
+                                       kWanted, module_note()));
         }
         return found("yes", "long-mode guest took int3 and int 0x20, looped, printed and halted");
     }
-    return missing(fmt::format("guest printed \"{}\", wanted \"{}\"{}", output, kWanted,
-                               module_note()));
+    return missing(
+        fmt::format("guest printed \"{}\", wanted \"{}\"{}", output, kWanted, module_note()));
 }
 
 }  // namespace

@@ -30,10 +30,7 @@ Status make_scratch()
     return sys::attach_tree(scratch.get(), AT_FDCWD, kScratch);
 }
 
-std::string below(std::string_view path)
-{
-    return fmt::format("{}/{}", kScratch, path);
-}
+std::string below(std::string_view path) { return fmt::format("{}/{}", kScratch, path); }
 
 // A lower file is hidden by a whiteout and an upper file written: what a writable root needs.
 Result<std::string> try_overlay()
@@ -42,8 +39,8 @@ Result<std::string> try_overlay()
         TRY_VOID(sys::mkdir_at(AT_FDCWD, below(folder)));
     }
     TRY_VOID(sys::write_file_at(AT_FDCWD, below("lower/file"), "lower", 0600));
-    const auto overlay =
-        TRY(sys::make_overlay({below("lower")}, below("upper"), below("work"), {}));
+    const auto overlay = TRY(
+        sys::make_overlay({below("lower")}, below("upper"), below("work"), {}));
     TRY_VOID(sys::attach_tree(overlay.get(), AT_FDCWD, below("merged")));
     TRY_VOID(sys::unlink_at(AT_FDCWD, below("merged/file")));
     TRY_VOID(sys::write_file_at(AT_FDCWD, below("merged/new"), "upper", 0600));
@@ -61,8 +58,7 @@ Result<std::string> try_idmap(const ProbeSettings& settings, int dir, const std:
     const std::vector<sys::IdMapping> map{{0, settings.id_base, 65536}};
     const auto users = TRY(sys::make_user_namespace(map, map));
     const auto tree = TRY(sys::clone_tree(dir, path, sys::Depth::single));
-    TRY_VOID(sys::set_mount_attributes(tree.get(), {.userns_fd = users.get()},
-                                       sys::Depth::single));
+    TRY_VOID(sys::set_mount_attributes(tree.get(), {.userns_fd = users.get()}, sys::Depth::single));
     struct stat plain{};
     struct stat mapped{};
     if (fstatat(dir, path.c_str(), &plain, 0) != 0) return fail_errno("stat", path);
@@ -112,12 +108,12 @@ void check_mounts(const Reporter& out, const ProbeSettings& settings)
         return;
     }
     const auto overlay = try_overlay();
-    out.report(name::kOverlayfs, overlay ? found("yes", *overlay)
-                                         : missing(overlay.error().message()));
+    out.report(name::kOverlayfs,
+               overlay ? found("yes", *overlay) : missing(overlay.error().message()));
     out.report(name::kIdmappedMount, check_idmap(settings));
     const auto read_only = try_recursive_read_only();
-    out.report(name::kRecursiveReadOnly, read_only ? found("yes", *read_only)
-                                                   : missing(read_only.error().message()));
+    out.report(name::kRecursiveReadOnly,
+               read_only ? found("yes", *read_only) : missing(read_only.error().message()));
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ void compare_inodes(const Reporter& out, const sys::ProcDir& inside)
         const auto mine = self ? self->namespace_inode(kind.file) : Result<std::uint64_t>(0);
         const auto other = inside.namespace_inode(kind.file);
         if (!mine || !other) {
-            out.report(kind.fact, missing(!mine ? mine.error().message()
-                                                : other.error().message()));
+            out.report(kind.fact,
+                       missing(!mine ? mine.error().message() : other.error().message()));
         } else if (*mine == *other) {
             out.report(kind.fact, missing(fmt::format("clone3 gave the same inode {}", *mine)));
         } else {
@@ -116,7 +116,8 @@ std::vector<SubordinateRange> subordinate_ranges(const std::string& file)
         const std::string_view line = rest.substr(0, end);
         rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
         const std::size_t first = line.find(':');
-        const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+        const std::size_t second = first == std::string_view::npos ? first
+                                                                   : line.find(':', first + 1);
         if (second == std::string_view::npos) continue;
         const auto base = number(line.substr(first + 1, second - first - 1));
         const auto count = number(line.substr(second + 1));
@@ -182,7 +183,8 @@ void check_namespaces(const Reporter& out, const ProbeSettings& settings)
     auto inside = sys::clone_process({.flags = static_cast<std::uint64_t>(all_flags())});
     if (!inside) {
         report_one_by_one(out, inside.error());
-        out.report(name::kSubordinateIds, missing("no user namespace: " + inside.error().message()));
+        out.report(name::kSubordinateIds,
+                   missing("no user namespace: " + inside.error().message()));
         return;
     }
     if (inside->pid == 0) sleep_inside(go->read.get());

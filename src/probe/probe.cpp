@@ -71,10 +71,10 @@ facts::CapabilitySnapshot probe(const ProbeSettings& settings)
 {
     const std::string cgroup = probe_cgroup_path(choose_cgroup_parent(settings).path);
     // The slowest first: they run side by side.
-    const std::vector<Task> tasks{vmm_task(settings),     runtime_task(settings),
-                                  cgroup_task(settings, cgroup), kvm_task(settings),
-                                  program_task(settings), namespace_task(settings),
-                                  mount_task(settings),   confinement_task()};
+    const std::vector<Task> tasks{
+        vmm_task(settings),   runtime_task(settings), cgroup_task(settings, cgroup),
+        kvm_task(settings),   program_task(settings), namespace_task(settings),
+        mount_task(settings), confinement_task()};
     std::map<std::string, facts::Fact> facts = run_tasks(tasks, settings.child_deadline);
     sweep_cgroups(cgroup);
     facts.merge(host_facts());
@@ -98,13 +98,12 @@ Status recheck_critical(const facts::CapabilitySnapshot& snapshot)
     for (const auto& [fact, controller] : kControllers) {
         if (!snapshot.ok(fact)) continue;
         const auto* hierarchy = host.with(controller);
-        const std::string_view version =
-            hierarchy == nullptr                                   ? "none"
-            : hierarchy->version == sys::cgroup::Version::v1 ? "v1"
-                                                              : "v2";
+        const std::string_view version = hierarchy == nullptr                             ? "none"
+                                         : hierarchy->version == sys::cgroup::Version::v1 ? "v1"
+                                                                                          : "v2";
         if (version != snapshot.value(fact)) {
-            return fail(Code::conflict, fmt::format("the {} controller was {} and is {}", controller,
-                                                    snapshot.value(fact), version));
+            return fail(Code::conflict, fmt::format("the {} controller was {} and is {}",
+                                                    controller, snapshot.value(fact), version));
         }
         TRY_VOID(check_writable(*hierarchy, std::string(snapshot.value(name::kCgroupParent))));
     }

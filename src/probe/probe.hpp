@@ -48,7 +48,7 @@ struct ProbeSettings {
     // For each disposable child. A container start takes 30 ms here and about 1 s under emulation;
     // only a check that hangs ever takes this long.
     std::chrono::milliseconds child_deadline{5000};
-    std::string kvm_device = "/dev/kvm";             // tests name another
+    std::string kvm_device = "/dev/kvm";  // tests name another
     bool operator==(const ProbeSettings&) const = default;
 };
 

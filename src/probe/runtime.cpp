@@ -25,17 +25,14 @@ namespace name = facts::name;
 constexpr std::uint64_t kScratchSize = 4U << 20;
 constexpr const char* kScratch = "/tmp";  // covered, in the child's own mount namespace
 
-std::string below(std::string_view path)
-{
-    return fmt::format("{}/{}", kScratch, path);
-}
+std::string below(std::string_view path) { return fmt::format("{}/{}", kScratch, path); }
 
 // The smallest container that shows whether descriptor 3 arrives: one static program in a fresh
 // root, own pid, mount and user namespaces, no capability.
 std::string container_config(const ProbeSettings& settings)
 {
-    const std::string map =
-        fmt::format(R"([{{"containerID":0,"hostID":{},"size":65536}}])", settings.id_base);
+    const std::string map = fmt::format(R"([{{"containerID":0,"hostID":{},"size":65536}}])",
+                                        settings.id_base);
     return fmt::format(
         R"({{"ociVersion":"1.0.0","process":{{"terminal":false,"user":{{"uid":0,"gid":0}},)"
         R"("args":["/init"],"cwd":"/","env":["PATH=/"],"capabilities":{{"bounding":[],)"
@@ -54,12 +51,12 @@ Status make_bundle(const ProbeSettings& settings)
     const auto scratch = TRY(sys::make_tmpfs(kScratchSize, 0755, {}));
     TRY_VOID(sys::attach_tree(scratch.get(), AT_FDCWD, kScratch));
     umask(022);  // the container's root is another id here: it must be able to enter
-    for (const char* folder : {"state", "bundle", "bundle/rootfs", "bundle/rootfs/proc",
-                               "bundle/rootfs/dev"}) {
+    for (const char* folder :
+         {"state", "bundle", "bundle/rootfs", "bundle/rootfs/proc", "bundle/rootfs/dev"}) {
         TRY_VOID(sys::mkdir_at(AT_FDCWD, below(folder), 0755));
     }
-    TRY_VOID(sys::write_file_at(AT_FDCWD, below("bundle/rootfs/init"), tiny_speaking_program(),
-                                0755));
+    TRY_VOID(
+        sys::write_file_at(AT_FDCWD, below("bundle/rootfs/init"), tiny_speaking_program(), 0755));
     return sys::write_file_at(AT_FDCWD, below("bundle/config.json"), container_config(settings),
                               0644);
 }
@@ -75,29 +72,30 @@ Finding cover_hybrid()
     if (!cover) return missing("cover: " + cover.error().message());
     const Status attached = sys::attach_tree(cover->get(), AT_FDCWD, unified->mount);
     if (!attached) return missing("cover: " + attached.error().message());
-    return found("covered", fmt::format("hybrid host: {} is covered by a tmpfs in the runtime's own "
-                                        "mount namespace",
-                                        unified->mount));
+    return found("covered",
+                 fmt::format("hybrid host: {} is covered by a tmpfs in the runtime's own "
+                             "mount namespace",
+                             unified->mount));
 }
 
 Finding try_descriptor(int executable)
 {
     auto pipe = sys::make_pipe();
     if (!pipe) return missing(pipe.error().message());
-    const ProgramEnd end = run_program({.executable = executable,
-                                        .argv = {"crun", "--root", below("state"),
-                                                 "--cgroup-manager", "disabled", "run",
-                                                 "--no-new-keyring", "--preserve-fds", "1",
-                                                 "sandbox-probe"},
-                                        .cwd = below("bundle"),
-                                        .passed = pipe->write.get()});
+    const ProgramEnd end = run_program(
+        {.executable = executable,
+         .argv = {"crun", "--root", below("state"), "--cgroup-manager", "disabled", "run",
+                  "--no-new-keyring", "--preserve-fds", "1", "sandbox-probe"},
+         .cwd = below("bundle"),
+         .passed = pipe->write.get()});
     pipe->write.reset();
     // Ours is closed: end of file comes unless somebody of the container still holds the pipe.
     const auto said = sys::read_all(pipe->read.get(), 16);
     if (end.status != 0 || !said || *said != std::string(1, kTinyByte)) {
-        return missing(fmt::format("a container with --preserve-fds 1 ended with {}, wrote {} bytes "
-                                   "to descriptor 3: {}",
-                                   end.status, said ? said->size() : 0, first_line(end.output)));
+        return missing(
+            fmt::format("a container with --preserve-fds 1 ended with {}, wrote {} bytes "
+                        "to descriptor 3: {}",
+                        end.status, said ? said->size() : 0, first_line(end.output)));
     }
     return found("yes", "a container started with --preserve-fds 1 wrote to descriptor 3");
 }
@@ -126,9 +124,9 @@ void check_runtime(const Reporter& out, const ProbeSettings& settings)
     const auto artifact = open_artifact(Tool::crun, setting.path);
     if (!artifact) {
         const Finding gap = missing(artifact.error().message());
-        for (const auto fact : {name::kOciRuntimePath, name::kOciRuntimeDigest,
-                                name::kOciRuntimeVersion, name::kOciRuntimePinned,
-                                name::kOciFdPassing}) {
+        for (const auto fact :
+             {name::kOciRuntimePath, name::kOciRuntimeDigest, name::kOciRuntimeVersion,
+              name::kOciRuntimePinned, name::kOciFdPassing}) {
             out.report(fact, gap);
         }
         out.report(name::kOciHybridCover, cover_hybrid());
@@ -168,8 +166,8 @@ Task runtime_task(const ProbeSettings& settings)
 {
     Task task;
     task.label = "runtime";
-    task.names = {name::kOciRuntimePath, name::kOciRuntimeDigest, name::kOciRuntimeVersion,
-                  name::kOciRuntimePinned, name::kOciFdPassing, name::kOciHybridCover};
+    task.names = {name::kOciRuntimePath,   name::kOciRuntimeDigest, name::kOciRuntimeVersion,
+                  name::kOciRuntimePinned, name::kOciFdPassing,     name::kOciHybridCover};
     task.body = [settings](const Reporter& out) { check_runtime(out, settings); };
     return task;
 }

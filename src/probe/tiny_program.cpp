@@ -19,10 +19,9 @@ constexpr std::uint16_t kMachine = EM_X86_64;
 constexpr unsigned char kExit[] = {0xBF, kTinyExitStatus, 0, 0, 0, 0xB8, 60, 0, 0, 0, 0x0F, 0x05};
 // mov eax, 1 (write); mov edi, 3; lea rsi, [rip+16]; mov edx, 1; syscall;
 // xor edi, edi; mov eax, 60; syscall; the byte
-constexpr unsigned char kSpeak[] = {0xB8, 1,    0,    0,    0,    0xBF, 3,    0,    0,    0, 0x48,
-                                    0x8D, 0x35, 16,   0,    0,    0,    0xBA, 1,    0,    0, 0,
-                                    0x0F, 0x05, 0x31, 0xFF, 0xB8, 60,   0,    0,    0,    0x0F,
-                                    0x05, kTinyByte};
+constexpr unsigned char kSpeak[] = {
+    0xB8, 1, 0, 0, 0, 0xBF, 3,    0,    0,    0,    0x48, 0x8D, 0x35, 16, 0,    0,    0,
+    0xBA, 1, 0, 0, 0, 0x0F, 0x05, 0x31, 0xFF, 0xB8, 60,   0,    0,    0,  0x0F, 0x05, kTinyByte};
 #elif defined(__aarch64__)
 constexpr std::uint16_t kMachine = EM_AARCH64;
 // mov x0, #42; mov x8, #93 (exit); svc #0

@@ -51,8 +51,8 @@ private:
     void refuse(std::string code, const std::string& key, std::string message,
                 std::string hint = {})
     {
-        found_.push_back({std::move(code), key, locate(where_, key), std::move(message),
-                          std::move(hint)});
+        found_.push_back(
+            {std::move(code), key, locate(where_, key), std::move(message), std::move(hint)});
     }
 
     void refuse(const std::string& key, const std::optional<Flaw>& flaw)
@@ -78,8 +78,9 @@ private:
     {
         if (value >= low && value <= high) return;
         if (value == 0) return refuse("out-of-range", key, "must be more than 0");
-        refuse("out-of-range", key, std::to_string(value) + " is not between " +
-                                        std::to_string(low) + " and " + std::to_string(high));
+        refuse("out-of-range", key,
+               std::to_string(value) + " is not between " + std::to_string(low) + " and " +
+                   std::to_string(high));
     }
 
     void identity()
@@ -120,13 +121,15 @@ private:
                 refuse("control-character", place, "an argument cannot hold a NUL character");
             }
             if (argv[i].size() < kMostItemBytes) continue;
-            refuse("too-long", place, "an argument has " + std::to_string(argv[i].size()) +
-                                          " bytes; Linux takes less than 131072",
+            refuse("too-long", place,
+                   "an argument has " + std::to_string(argv[i].size()) +
+                       " bytes; Linux takes less than 131072",
                    "put it into a file");
         }
         if (total > kMostArgvBytes) {
-            refuse("too-long", key, "all arguments together have " + std::to_string(total) +
-                                        " bytes, at most 1048576");
+            refuse("too-long", key,
+                   "all arguments together have " + std::to_string(total) +
+                       " bytes, at most 1048576");
         }
     }
 
@@ -156,8 +159,8 @@ private:
             const std::size_t bytes = name.size() + value.size() + 2;
             total += bytes;
             if (bytes <= kMostItemBytes) continue;
-            refuse("too-long", place, "name and value have " + std::to_string(bytes) +
-                                          " bytes, at most 131072");
+            refuse("too-long", place,
+                   "name and value have " + std::to_string(bytes) + " bytes, at most 131072");
         }
         if (total > kMostArgvBytes) {
             refuse("too-long", "process.env",
@@ -218,8 +221,8 @@ private:
         }
         for (const std::string_view tree : kKernelTrees) {
             if (!is_path_prefix(tree, path)) continue;
-            refuse("bad-target", key, "\"" + path + "\" lies in " + std::string(tree) +
-                                          ", which is always ours");
+            refuse("bad-target", key,
+                   "\"" + path + "\" lies in " + std::string(tree) + ", which is always ours");
             return false;
         }
         return true;
@@ -404,8 +407,8 @@ private:
                 refuse(key + ".env", flaw_in_env_name(*secret.env));
                 if (profile_.process.env.contains(*secret.env) ||
                     !used.insert(*secret.env).second) {
-                    refuse("repeated", key + ".env", "the variable \"" + *secret.env +
-                                                         "\" is set elsewhere too");
+                    refuse("repeated", key + ".env",
+                           "the variable \"" + *secret.env + "\" is set elsewhere too");
                 }
             }
             if (secret.file && target(key + ".file", secret.file->str()) &&

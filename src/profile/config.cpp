@@ -77,8 +77,8 @@ void read_ids(Reader table, OperatorConfig& config)
     config.id_base = table.small("base").value_or(config.id_base);
     config.id_ranges = table.small("ranges").value_or(config.id_ranges);
     if (config.id_base % kIdsOfRange != 0) {
-        table.refuse("out-of-range", "base", std::to_string(config.id_base) +
-                                                 " is not a multiple of 65536");
+        table.refuse("out-of-range", "base",
+                     std::to_string(config.id_base) + " is not a multiple of 65536");
     }
     // 4294967295 is "no id" (setresuid(2)), so the last range ends below it.
     const std::uint64_t end = config.id_base + kIdsOfRange * config.id_ranges;
@@ -152,10 +152,7 @@ std::string line(std::string_view key, std::string_view value)
     return std::string(key).append(" = ").append(value) + "\n";
 }
 
-std::string spelled(bool value)
-{
-    return value ? "true" : "false";
-}
+std::string spelled(bool value) { return value ? "true" : "false"; }
 
 std::string render_artifacts(const OperatorConfig& config)
 {

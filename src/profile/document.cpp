@@ -37,8 +37,8 @@ struct ParserAssertion {};
 #pragma pop_macro("NDEBUG")
 
 #include "base/utf8.hpp"
-#include "profile/profile.hpp"
 #include "canon/json.hpp"
+#include "profile/profile.hpp"
 
 namespace sandbox::profile {
 
@@ -137,8 +137,8 @@ private:
     void refuse(std::string code, const std::string& path, std::string message, std::string hint)
     {
         if (document_.diagnostics.size() >= kMostDiagnostics) return;
-        document_.diagnostics.push_back({std::move(code), path, document_.where[path],
-                                         std::move(message), std::move(hint)});
+        document_.diagnostics.push_back(
+            {std::move(code), path, document_.where[path], std::move(message), std::move(hint)});
     }
 
     Document& document_;
@@ -166,7 +166,9 @@ SourceLocation position_of(std::string_view text, std::size_t offset, std::strin
 std::optional<Diagnostic> unreadable(std::string_view toml, std::string_view file)
 {
     if (toml.size() > kMostProfileBytes) {
-        return Diagnostic{"file-too-large", {}, {std::string(file), 1, 1},
+        return Diagnostic{"file-too-large",
+                          {},
+                          {std::string(file), 1, 1},
                           "the file has " + std::to_string(toml.size()) + " bytes, at most " +
                               std::to_string(kMostProfileBytes) + " are read",
                           "put large contents into a file that is mounted"};
@@ -174,12 +176,18 @@ std::optional<Diagnostic> unreadable(std::string_view toml, std::string_view fil
     for (std::size_t i = 0; i < toml.size();) {
         const Utf8Char c = decode_utf8(toml.substr(i));
         if (c.length == 0) {
-            return Diagnostic{"invalid-utf8", {}, position_of(toml, i, file),
-                              "the file is not UTF-8 from here on", "save it as UTF-8"};
+            return Diagnostic{"invalid-utf8",
+                              {},
+                              position_of(toml, i, file),
+                              "the file is not UTF-8 from here on",
+                              "save it as UTF-8"};
         }
         if (c.value == 0) {
-            return Diagnostic{"control-character", {}, position_of(toml, i, file),
-                              "a NUL character has no place in TOML", {}};
+            return Diagnostic{"control-character",
+                              {},
+                              position_of(toml, i, file),
+                              "a NUL character has no place in TOML",
+                              {}};
         }
         i += c.length;
     }
@@ -247,7 +255,9 @@ bool is_bare_key(std::string_view name)
 // Where a table header does not begin with a key: the parser gave up without saying so.
 Diagnostic bad_header(std::string_view toml, std::string_view file)
 {
-    Diagnostic diagnostic{"syntax", {}, {std::string(file), 1, 1},
+    Diagnostic diagnostic{"syntax",
+                          {},
+                          {std::string(file), 1, 1},
                           "not TOML: a table header does not begin with a name",
                           "[name] or [[name]]; between quotation marks where the name holds more "
                           "than letters, digits, '-' and '_'"};

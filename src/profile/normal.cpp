@@ -3,11 +3,11 @@
 
 #include <charconv>
 
+#include "canon/json.hpp"
 #include "profile/check.hpp"
 #include "profile/host.hpp"
 #include "profile/names.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -60,12 +60,9 @@ Json mounts_json(const std::vector<Mount>& mounts)
 {
     Json list = Json::array();
     for (const Mount& mount : mounts) {
-        Json item = {{"type", to_string(mount.type)},
-                     {"source", mount.source},
-                     {"target", mount.target.str()},
-                     {"read_only", mount.read_only},
-                     {"size", or_null(mount.size)},
-                     {"mode", nullptr}};
+        Json item = {{"type", to_string(mount.type)}, {"source", mount.source},
+                     {"target", mount.target.str()},  {"read_only", mount.read_only},
+                     {"size", or_null(mount.size)},   {"mode", nullptr}};
         if (mount.mode) item["mode"] = format_mode(*mount.mode);
         list.push_back(std::move(item));
     }
@@ -199,11 +196,10 @@ Network read_network(const Json& json)
     Network network;
     network.mode = enum_at<NetworkMode>(json, "mode");
     for (const Json& item : json.at("rule")) {
-        network.rules.push_back({enum_at<RuleAction>(item, "action"),
-                                 item.at("host").get<std::string>(),
-                                 maybe<std::uint16_t>(item, "port"),
-                                 enum_at<Protocol>(item, "protocol"),
-                                 item.at("reason").get<std::string>()});
+        network.rules.push_back(
+            {enum_at<RuleAction>(item, "action"), item.at("host").get<std::string>(),
+             maybe<std::uint16_t>(item, "port"), enum_at<Protocol>(item, "protocol"),
+             item.at("reason").get<std::string>()});
     }
     for (const Json& item : json.at("publish")) {
         auto host = wanted(parse_host_port(item.at("host").get_ref<const std::string&>()), "host");
@@ -255,8 +251,8 @@ Profile read_profile_json(const Json& json)
     if (!json.at("driver").is_null()) profile.driver = enum_at<Driver>(json, "driver");
     profile.process = read_process(json.at("process"));
     const Json& rootfs = json.at("rootfs");
-    profile.rootfs =
-        wanted(parse_rootfs(rootfs.at("source").get_ref<const std::string&>()), "rootfs.source");
+    profile.rootfs = wanted(parse_rootfs(rootfs.at("source").get_ref<const std::string&>()),
+                            "rootfs.source");
     profile.rootfs.read_only = rootfs.at("read_only").get<bool>();
     for (const Json& item : json.at("mount")) profile.mounts.push_back(read_mount(item));
     for (const Json& item : json.at("mask")) {
@@ -365,26 +361,26 @@ Json to_json(const Profile& profile)
     }
     Json driver = nullptr;
     if (profile.driver) driver = to_string(*profile.driver);
-    return {{"version", 1},
-            {"name", profile.name},
-            {"labels", Json(profile.labels)},
-            {"isolation", to_string(profile.isolation)},
-            {"driver", std::move(driver)},
-            {"process", process_json(profile.process)},
-            {"rootfs",
-             {{"source", format_rootfs(profile.rootfs)}, {"read_only", profile.rootfs.read_only}}},
-            {"mount", mounts_json(profile.mounts)},
-            {"mask", std::move(masks)},
-            {"network", network_json(profile.network)},
-            {"resources", resources_json(profile.resources)},
-            {"security",
-             {{"seccomp", to_string(profile.security.seccomp)},
-              {"capabilities", profile.security.capabilities}}},
-            {"lifecycle", lifecycle_json(profile.lifecycle)},
-            {"secrets", std::move(secrets)},
-            {"microvm",
-             {{"cpus", or_null(profile.microvm.cpus)},
-              {"memory", or_null(profile.microvm.memory)}}}};
+    return {
+        {"version", 1},
+        {"name", profile.name},
+        {"labels", Json(profile.labels)},
+        {"isolation", to_string(profile.isolation)},
+        {"driver", std::move(driver)},
+        {"process", process_json(profile.process)},
+        {"rootfs",
+         {{"source", format_rootfs(profile.rootfs)}, {"read_only", profile.rootfs.read_only}}},
+        {"mount", mounts_json(profile.mounts)},
+        {"mask", std::move(masks)},
+        {"network", network_json(profile.network)},
+        {"resources", resources_json(profile.resources)},
+        {"security",
+         {{"seccomp", to_string(profile.security.seccomp)},
+          {"capabilities", profile.security.capabilities}}},
+        {"lifecycle", lifecycle_json(profile.lifecycle)},
+        {"secrets", std::move(secrets)},
+        {"microvm",
+         {{"cpus", or_null(profile.microvm.cpus)}, {"memory", or_null(profile.microvm.memory)}}}};
 }
 
 Result<Profile> from_json(const Json& json)

@@ -21,8 +21,8 @@ void lower(Reader& table, const char* key, std::optional<T>& base, std::optional
 {
     if (!wanted) return;
     if (base && *wanted > *base) {
-        table.refuse("overlay-widens", key, show(*wanted) + " is more than the profile's " +
-                                                show(*base),
+        table.refuse("overlay-widens", key,
+                     show(*wanted) + " is more than the profile's " + show(*base),
                      "an overlay may only narrow");
         return;
     }
@@ -53,9 +53,9 @@ void overlay_process(Reader table, Process& process)
             limits.refuse("overlay-widens", name, "the profile sets no such limit to lower",
                           "set it in the profile itself");
         } else if (*wanted > base->second) {
-            limits.refuse("overlay-widens", name, show_number(*wanted) +
-                                                      " is more than the profile's " +
-                                                      show_number(base->second),
+            limits.refuse("overlay-widens", name,
+                          show_number(*wanted) + " is more than the profile's " +
+                              show_number(base->second),
                           "an overlay may only narrow");
         } else {
             base->second = *wanted;
@@ -103,8 +103,7 @@ void remove_mount(Reader& table, Profile& profile, std::vector<Mount>::iterator 
                   Locations& where)
 {
     if (covers_something(profile, *mount)) {
-        table.refuse("overlay-widens", "remove",
-                     "without this mount what it covers would be seen",
+        table.refuse("overlay-widens", "remove", "without this mount what it covers would be seen",
                      "mask the path instead: [[mask]] path = \"" + mount->target.str() + "\"");
         return;
     }
@@ -116,12 +115,12 @@ void overlay_mount(Reader table, Profile& profile, Locations& where)
 {
     const auto target = table.text("target");
     if (!target) return;
-    const auto mount =
-        std::find_if(profile.mounts.begin(), profile.mounts.end(),
-                     [&](const Mount& candidate) { return candidate.target.str() == *target; });
+    const auto mount = std::find_if(
+        profile.mounts.begin(), profile.mounts.end(),
+        [&](const Mount& candidate) { return candidate.target.str() == *target; });
     if (mount == profile.mounts.end()) {
-        table.refuse("overlay-widens", "target", "the profile has no mount at \"" +
-                                                     escaped(*target) + "\"",
+        table.refuse("overlay-widens", "target",
+                     "the profile has no mount at \"" + escaped(*target) + "\"",
                      "an overlay cannot add mounts");
         return;
     }
@@ -144,8 +143,8 @@ void overlay_masks(const Reader& root, Profile& profile, Locations& where, Docum
         const bool known = std::find(profile.masks.begin(), profile.masks.end(), mask) !=
                            profile.masks.end();
         if (known) continue;
-        where[item_path("mask", profile.masks.size()) + ".path"] =
-            locate(document.where, item.path("path"));
+        where[item_path("mask", profile.masks.size()) + ".path"] = locate(document.where,
+                                                                          item.path("path"));
         profile.masks.push_back(std::move(mask));
     }
 }
@@ -215,8 +214,8 @@ void overlay_resources(Reader table, Resources& resources)
         table.refuse("bad-cpuset", "cpuset", "\"" + escaped(*written) + "\" is no list of CPUs",
                      "numbers up to 8191 and ranges, such as \"0-1,4\"");
     } else if (resources.cpuset && !cpuset_within(*cpuset, *resources.cpuset)) {
-        table.refuse("overlay-widens", "cpuset", *cpuset + " is not within the profile's " +
-                                                     *resources.cpuset,
+        table.refuse("overlay-widens", "cpuset",
+                     *cpuset + " is not within the profile's " + *resources.cpuset,
                      "an overlay may only narrow");
     } else {
         resources.cpuset = cpuset;

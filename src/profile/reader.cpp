@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/diagnostic.hpp"
+#include "canon/json.hpp"
 #include "profile/check.hpp"
 #include "profile/normal.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -19,10 +19,7 @@ namespace {
 
 constexpr std::string_view kDigits = "0123456789";
 
-std::string in_quotes(std::string_view text)
-{
-    return "\"" + escaped(text) + "\"";
-}
+std::string in_quotes(std::string_view text) { return "\"" + escaped(text) + "\""; }
 
 // "512MB" -> "512MiB": what was probably meant, for a hint only.
 std::string size_hint(std::string_view text)
@@ -170,8 +167,8 @@ std::optional<std::uint32_t> Reader::mode(std::string_view name, std::uint32_t m
     if (!written) return std::nullopt;
     const auto value = parse_mode(*written, most);
     if (!value && !written->empty()) {
-        refuse("bad-mode", name, in_quotes(*written) + " is not an octal mode up to " +
-                                     format_mode(most),
+        refuse("bad-mode", name,
+               in_quotes(*written) + " is not an octal mode up to " + format_mode(most),
                "such as \"0022\"");
     }
     return value;

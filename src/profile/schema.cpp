@@ -3,13 +3,13 @@
 #include <set>
 
 #include "base/utf8.hpp"
+#include "canon/json.hpp"
 #include "profile/check.hpp"
 #include "profile/document.hpp"
 #include "profile/embedded.hpp"
 #include "profile/names.hpp"
 #include "profile/profile.hpp"
 #include "profile/validator.hpp"
-#include "canon/json.hpp"
 
 // valijson decides whether a document obeys; what stands here says why in words for people.
 namespace sandbox::profile {
@@ -133,8 +133,8 @@ private:
         std::string hint;
         if (wanted == "a string" && value.is_number()) {
             hint = "write it between quotation marks: \"" + shown(value) + "\"";
-        } else if (value.is_string() && (wanted == "an integer" || wanted == "a number" ||
-                                         wanted == "a boolean")) {
+        } else if (value.is_string() &&
+                   (wanted == "an integer" || wanted == "a number" || wanted == "a boolean")) {
             hint = "write it without quotation marks";
         } else if (wanted == "an array" && value.is_object() &&
                    path.find('.') == std::string::npos) {
@@ -187,11 +187,13 @@ private:
         if (count == 0 && schema.value("minLength", std::size_t{0}) > 0) {
             refuse("empty-value", path, "must not be empty");
         } else if (count < schema.value("minLength", std::size_t{0})) {
-            refuse("too-short", path, "has " + std::to_string(count) + " characters, at least " +
-                                          shown(schema["minLength"]));
+            refuse("too-short", path,
+                   "has " + std::to_string(count) + " characters, at least " +
+                       shown(schema["minLength"]));
         } else if (count > schema.value("maxLength", SIZE_MAX)) {
-            refuse("too-long", path, "has " + std::to_string(count) + " characters, at most " +
-                                         shown(schema["maxLength"]));
+            refuse("too-long", path,
+                   "has " + std::to_string(count) + " characters, at most " +
+                       shown(schema["maxLength"]));
         }
     }
 
@@ -201,8 +203,9 @@ private:
             refuse("empty-value", path, "must not be empty");
         }
         if (value.size() > schema.value("maxItems", SIZE_MAX)) {
-            refuse("too-many", path, "has " + std::to_string(value.size()) + " items, at most " +
-                                         shown(schema["maxItems"]));
+            refuse("too-many", path,
+                   "has " + std::to_string(value.size()) + " items, at most " +
+                       shown(schema["maxItems"]));
             return;  // one complaint instead of thousands
         }
         std::set<Json> seen;  // of the published schema: the lean one leaves this to code
@@ -222,8 +225,9 @@ private:
             return;
         }
         if (value.size() > schema.value("maxProperties", SIZE_MAX)) {
-            refuse("too-many", path, "has " + std::to_string(value.size()) + " keys, at most " +
-                                         shown(schema["maxProperties"]));
+            refuse("too-many", path,
+                   "has " + std::to_string(value.size()) + " keys, at most " +
+                       shown(schema["maxProperties"]));
             return;
         }
         if (const auto required = schema.find("required"); required != schema.end()) {
@@ -329,9 +333,9 @@ bool overlaps(std::string_view a, std::string_view b)
     const std::string_view shorter = a.size() < b.size() ? a : b;
     const std::string_view longer = a.size() < b.size() ? b : a;
     if (shorter.empty()) return true;
-    return longer.starts_with(shorter) && (longer.size() == shorter.size() ||
-                                           longer[shorter.size()] == '.' ||
-                                           longer[shorter.size()] == '[');
+    return longer.starts_with(shorter) &&
+           (longer.size() == shorter.size() || longer[shorter.size()] == '.' ||
+            longer[shorter.size()] == '[');
 }
 
 void explain_failures(Document& document, const Json& schema, const Json* elsewhere,
@@ -345,8 +349,8 @@ void explain_failures(Document& document, const Json& schema, const Json* elsewh
             return other.path.size() > failure.path.size() && overlaps(failure.path, other.path);
         });
         if (parent) continue;
-        document.diagnostics.push_back({"schema", failure.path,
-                                        locate(document.where, failure.path), failure.text, {}});
+        document.diagnostics.push_back(
+            {"schema", failure.path, locate(document.where, failure.path), failure.text, {}});
     }
 }
 

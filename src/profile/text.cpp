@@ -254,8 +254,8 @@ std::span<const std::string_view> capability_names() noexcept
 std::span<const std::string_view> rlimit_names() noexcept
 {
     static constexpr std::array<std::string_view, 16> kNames{
-        "as",       "core",     "cpu",   "data",  "fsize",  "locks",  "memlock",    "msgqueue",
-        "nice",     "nofile",   "nproc", "rss",   "rtprio", "rttime", "sigpending", "stack"};
+        "as",   "core",   "cpu",   "data", "fsize",  "locks",  "memlock",    "msgqueue",
+        "nice", "nofile", "nproc", "rss",  "rtprio", "rttime", "sigpending", "stack"};
     return kNames;
 }
 

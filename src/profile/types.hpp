@@ -79,8 +79,8 @@ struct Mount {
     MountType type = MountType::bind;
     std::string source;  // bind: absolute host path; volume: name; tmpfs: empty
     GuestPath target;
-    bool read_only = true;          // the default grants less; a tmpfs is writable unless said
-    std::optional<Bytes> size;      // tmpfs only
+    bool read_only = true;  // the default grants less; a tmpfs is writable unless said
+    std::optional<Bytes> size;  // tmpfs only
     std::optional<std::uint32_t> mode;  // tmpfs only, permission bits
     bool operator==(const Mount&) const = default;
 };
@@ -93,8 +93,8 @@ struct Mask {
 // "api.example.com:443", "*.cdn.example.net:443", "internal.example.org:*", "10.0.0.1:53".
 struct NetworkRule {
     RuleAction action = RuleAction::allow;
-    std::string host;                    // lower-case A-label name, "*.name", or an IP literal
-    std::optional<std::uint16_t> port;   // nothing: every port
+    std::string host;  // lower-case A-label name, "*.name", or an IP literal
+    std::optional<std::uint16_t> port;  // nothing: every port
     Protocol protocol = Protocol::tcp;
     std::string reason;
     bool operator==(const NetworkRule&) const = default;
@@ -116,11 +116,11 @@ struct Network {
 
 struct Resources {
     std::optional<Bytes> memory;
-    std::optional<Bytes> swap;             // on top of memory; unset with memory set means 0
+    std::optional<Bytes> swap;  // on top of memory; unset with memory set means 0
     std::optional<MilliCpus> cpus;
     std::optional<std::uint32_t> cpu_weight;  // 1..10000, cgroup v2 scale
-    std::optional<std::string> cpuset;     // canonical list "0-1,4"
-    std::optional<std::uint32_t> io_weight;   // 1..10000
+    std::optional<std::string> cpuset;  // canonical list "0-1,4"
+    std::optional<std::uint32_t> io_weight;  // 1..10000
     std::uint32_t pids = 512;
     std::optional<Bytes> disk;
     bool operator==(const Resources&) const = default;

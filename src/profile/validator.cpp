@@ -21,9 +21,9 @@
 #include <valijson/validator.hpp>
 #pragma GCC diagnostic pop
 
+#include "canon/json.hpp"
 #include "profile/document.hpp"
 #include "profile/embedded.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -78,8 +78,8 @@ Entry* entry(std::string_view name, Variant variant)
         if (embedded.name != name) continue;
         Entry& found = entries.at(i);
         std::call_once(found.parsed[variant], [&] {
-            found.json[variant] =
-                Json::parse(variant == kLean ? embedded.lean : embedded.published);
+            found.json[variant] = Json::parse(variant == kLean ? embedded.lean
+                                                               : embedded.published);
         });
         return &found;
     }

@@ -94,12 +94,18 @@ private:
     void limits()
     {
         static const std::map<std::string_view, std::string_view> kNames{
-            {"memory.limit_in_bytes", "memory"},   {"memory.max", "memory"},
-            {"memory.memsw.limit_in_bytes", "swap"}, {"memory.swap.max", "swap"},
-            {"memory.oom.group", "oom_group"},     {"pids.max", "pids"},
-            {"cpu.max", "cpu"},                    {"cpu.cfs_quota_us", "cpu"},
-            {"cpu.cfs_period_us", "cpu_period"},   {"cpu.weight", "cpu_weight"},
-            {"cpu.shares", "cpu_weight"},          {"cpuset.cpus", "cpuset"},
+            {"memory.limit_in_bytes", "memory"},
+            {"memory.max", "memory"},
+            {"memory.memsw.limit_in_bytes", "swap"},
+            {"memory.swap.max", "swap"},
+            {"memory.oom.group", "oom_group"},
+            {"pids.max", "pids"},
+            {"cpu.max", "cpu"},
+            {"cpu.cfs_quota_us", "cpu"},
+            {"cpu.cfs_period_us", "cpu_period"},
+            {"cpu.weight", "cpu_weight"},
+            {"cpu.shares", "cpu_weight"},
+            {"cpuset.cpus", "cpuset"},
             {"io.weight", "io_weight"}};
         const plan::ResourcePlan& resources = plan_.resources;
         const std::string cgroup = "cgroup " + std::string(to_string(resources.version));

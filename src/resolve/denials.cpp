@@ -5,8 +5,8 @@
 #include <array>
 #include <tuple>
 
-#include "resolve/steps.hpp"
 #include "canon/json.hpp"
+#include "resolve/steps.hpp"
 
 namespace sandbox::resolve {
 
@@ -15,9 +15,9 @@ using canon::Json;
 namespace {
 
 constexpr std::array<std::string_view, 6> kClasses{
-    "INVALID_PROFILE",     "POLICY_DENIED",
+    "INVALID_PROFILE",         "POLICY_DENIED",
     "UNSUPPORTED_REQUIREMENT", "REQUIRED_CONTROL_UNAVAILABLE",
-    "BACKEND_UNAVAILABLE", "BACKEND_ARTIFACT_MISMATCH"};
+    "BACKEND_UNAVAILABLE",     "BACKEND_ARTIFACT_MISMATCH"};
 
 auto rank(const Denial& denial)
 {

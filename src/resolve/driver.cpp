@@ -75,8 +75,8 @@ void refuse_microvm(Draft& draft)
     // A snapshot from another release may call the driver usable; this one cannot start it.
     if (fact.empty()) fact = "driver.microvm: not part of this release";
     const bool pinned = draft.profile().driver.has_value();
-    std::string requirement =
-        pinned ? setting("driver", "microvm") : setting("isolation", "microvm");
+    std::string requirement = pinned ? setting("driver", "microvm")
+                                     : setting("isolation", "microvm");
     if (!pinned && !draft.is_written("isolation")) requirement += " (the default)";
     draft.deny({.denial_class = DenialClass::backend_unavailable,
                 .reason = guest_runs ? "microvm-not-available" : "kvm-guest-unavailable",

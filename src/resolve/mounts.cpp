@@ -82,9 +82,8 @@ void resolve_mounts(Draft& draft)
     }
     add_alternatives(draft);
     // A parent's path is a prefix of its children's and sorts before them.
-    std::stable_sort(mounts.begin(), mounts.end(), [](const MountPlan& a, const MountPlan& b) {
-        return a.target < b.target;
-    });
+    std::stable_sort(mounts.begin(), mounts.end(),
+                     [](const MountPlan& a, const MountPlan& b) { return a.target < b.target; });
     for (const profile::Mask& mask : draft.profile().masks) draft.plan.masks.push_back(mask.path);
     std::sort(draft.plan.masks.begin(), draft.plan.masks.end());
 }

@@ -77,8 +77,8 @@ void check_sources(Draft& draft)
     const profile::Profile& profile = draft.profile();
     for (std::size_t i = 0; i < profile.mounts.size(); ++i) {
         if (profile.mounts[i].type != profile::MountType::bind) continue;
-        check_member(draft, "mount_sources", profile.mounts[i].source,
-                     "mount-source-not-permitted", "mount[" + std::to_string(i) + "].source");
+        check_member(draft, "mount_sources", profile.mounts[i].source, "mount-source-not-permitted",
+                     "mount[" + std::to_string(i) + "].source");
     }
     // A folder as root shows the host's files just as a bind does.
     if (const auto* dir = std::get_if<profile::DirRootfs>(&profile.rootfs.source)) {

@@ -73,7 +73,8 @@ void resolve_process(Draft& draft)
     process.timeout = asked.timeout;
     resolve_rlimits(draft);
     // Ids outside the map have no meaning inside and would be nobody's.
-    if (process.uid >= draft.plan.security.id_count || process.gid >= draft.plan.security.id_count) {
+    if (process.uid >= draft.plan.security.id_count ||
+        process.gid >= draft.plan.security.id_count) {
         draft.deny({.denial_class = DenialClass::unsupported_requirement,
                     .reason = "user-outside-id-map",
                     .key = "process.user",

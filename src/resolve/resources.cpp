@@ -103,16 +103,17 @@ private:
             invalid("swap-without-memory", "resources.swap", "swap = " + format(*asked_.swap),
                     "set resources.memory too: swap counts on top of it");
         }
-        const std::string requirement =
-            asked_.memory ? "memory = " + format(*asked_.memory)
-                          : std::string("PID 1's own leaf has a memory limit");
+        const std::string requirement = asked_.memory
+                                            ? "memory = " + format(*asked_.memory)
+                                            : std::string("PID 1's own leaf has a memory limit");
         if (!join(name::kCgroupMemory, "memory", "resources.memory", requirement)) return;
         set_control("memory", v2() ? "memory.max" : "memory.limit_in_bytes", kControlMemory);
         if (!asked_.memory) return;
         const std::uint64_t memory = whole_pages(*asked_.memory);
         const std::uint64_t swap = whole_pages(asked_.swap.value_or(Bytes{0}));
         if (memory == 0) {
-            invalid("memory-too-small", "resources.memory", requirement, "ask for more than a page");
+            invalid("memory-too-small", "resources.memory", requirement,
+                    "ask for more than a page");
             return;
         }
         set("memory", v2() ? "memory.max" : "memory.limit_in_bytes", std::to_string(memory));
@@ -146,9 +147,9 @@ private:
             return;
         }
         const std::string key = asked_.cpus ? "resources.cpus" : "resources.cpu_weight";
-        const std::string requirement =
-            asked_.cpus ? "cpus = " + format(*asked_.cpus)
-                        : "cpu_weight = " + std::to_string(*asked_.cpu_weight);
+        const std::string requirement = asked_.cpus
+                                            ? "cpus = " + format(*asked_.cpus)
+                                            : "cpu_weight = " + std::to_string(*asked_.cpu_weight);
         if (!join(name::kCgroupCpu, "cpu", key, requirement)) return;
         if (!v2()) plan().controllers.emplace_back("cpuacct");
         if (asked_.cpus) cpu_quota(requirement);

@@ -18,8 +18,8 @@ std::string home_of(const plan::ProcessPlan& process)
 {
     const std::string& home = process.env.at("HOME");
     const bool plain = home.starts_with('/') && std::none_of(home.begin(), home.end(), [](char c) {
-        return c == ':' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    });
+                           return c == ':' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+                       });
     return plain ? home : "/";
 }
 
@@ -52,7 +52,8 @@ void generate_etc(Draft& draft, bool own_users)
     etc["hostname"] = host + "\n";
     etc["hosts"] = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " +
                    host + "\n";
-    etc["resolv.conf"] = online ? "# Bind the host's /etc/resolv.conf here to resolve names.\n" : "";
+    etc["resolv.conf"] = online ? "# Bind the host's /etc/resolv.conf here to resolve names.\n"
+                                : "";
     if (!own_users) return;
     etc["passwd"] = passwd(draft.plan.process);
     etc["group"] = group(draft.plan.process);

@@ -33,10 +33,18 @@ constexpr std::array<std::string_view, 7> kGrantable{
 
 // maskedPaths and readonlyPaths of the OCI runtimes' common default (containers/common,
 // moby oci/defaults.go).
-constexpr std::array<std::string_view, 12> kMasked{
-    "/proc/acpi",       "/proc/asound",      "/proc/interrupts", "/proc/kcore",
-    "/proc/keys",       "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
-    "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"};
+constexpr std::array<std::string_view, 12> kMasked{"/proc/acpi",
+                                                   "/proc/asound",
+                                                   "/proc/interrupts",
+                                                   "/proc/kcore",
+                                                   "/proc/keys",
+                                                   "/proc/latency_stats",
+                                                   "/proc/sched_debug",
+                                                   "/proc/scsi",
+                                                   "/proc/timer_list",
+                                                   "/proc/timer_stats",
+                                                   "/sys/devices/virtual/powercap",
+                                                   "/sys/firmware"};
 constexpr std::array<std::string_view, 5> kReadOnly{"/proc/bus", "/proc/fs", "/proc/irq",
                                                     "/proc/sys", "/proc/sysrq-trigger"};
 
@@ -80,10 +88,9 @@ void resolve_filters(Draft& draft)
     plan::SecurityPlan& security = draft.plan.security;
     security.seccomp = draft.profile().security.seccomp;
     const bool strict = security.seccomp == profile::SeccompProfile::strict;
-    const std::string_view rules =
-        strict ? name::kSeccompRulesStrict : name::kSeccompRulesDefault;
-    const std::string requirement =
-        "seccomp = \"" + std::string(to_string(security.seccomp)) + "\"";
+    const std::string_view rules = strict ? name::kSeccompRulesStrict : name::kSeccompRulesDefault;
+    const std::string requirement = "seccomp = \"" + std::string(to_string(security.seccomp)) +
+                                    "\"";
     draft.require(name::kSeccomp, "seccomp-unavailable", "security.seccomp", requirement);
     draft.require(rules, "seccomp-rules-unavailable", "security.seccomp", requirement);
     draft.require(name::kNoNewPrivileges, "no-new-privileges-unavailable", "security.seccomp",

@@ -8,15 +8,16 @@ namespace sandbox::resolve {
 
 void check_profile(Draft& draft);      // what the schema and the semantic checks refuse
 void resolve_driver(Draft& draft);     // driver, isolation class, artifacts
-void check_unsupported(Draft& draft);  // typed and planned for, enforced in no driver of this release
+void check_unsupported(
+    Draft& draft);  // typed and planned for, enforced in no driver of this release
 void resolve_process(Draft& draft);
 void resolve_rootfs(Draft& draft);
 void resolve_mounts(Draft& draft);
 void resolve_network(Draft& draft);
 void resolve_resources(Draft& draft);
 void resolve_security(Draft& draft);
-void check_policy(Draft& draft);       // organisation bundles, last: they see the finished choices
-void list_controls(Draft& draft);      // requirement -> mechanism, from the finished plan
+void check_policy(Draft& draft);  // organisation bundles, last: they see the finished choices
+void list_controls(Draft& draft);  // requirement -> mechanism, from the finished plan
 
 // Sorted by class, key, reason, fact; each once.
 void order(std::vector<Denial>& denials);

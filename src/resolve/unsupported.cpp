@@ -52,9 +52,9 @@ void check_network(Draft& draft)
                "set mode = \"none\"");
     }
     // Rules and ports outside egress are a contradiction that check_profile names.
-    const bool allows =
-        std::any_of(network.rules.begin(), network.rules.end(),
-                    [](const auto& rule) { return rule.action == RuleAction::allow; });
+    const bool allows = std::any_of(
+        network.rules.begin(), network.rules.end(),
+        [](const auto& rule) { return rule.action == RuleAction::allow; });
     if (allows) {
         refuse(draft, "network-rules-unsupported", "network.allow",
                "destinations are allowed by name", "remove the allow rules");

@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "base/failpoint.hpp"
-#include "sys/file.hpp"
 #include "canon/json.hpp"
+#include "sys/file.hpp"
 
 namespace sandbox::shim {
 
@@ -43,7 +43,7 @@ Result<std::string> read_range(int file, off_t from, off_t end)
 
 Result<Tail> find_tail(int file)
 {
-    struct stat status {};
+    struct stat status{};
     if (fstat(file, &status) != 0) return fail_errno("fstat", kAuditName);
     std::string text;
     off_t from = 0;
@@ -89,8 +89,8 @@ Status queue_audit(ledger::Ledger& ledger, ledger::Transaction& transaction,
 Status flush_audit(ledger::Ledger& ledger, const std::string& state_root)
 {
     auto folder = TRY(sys::open_dir(state_root));
-    auto file = TRY(sys::open_at2(folder.get(), kAuditName, O_RDWR | O_CREAT | O_APPEND, 0600,
-                                  sys::kBeneath));
+    auto file = TRY(
+        sys::open_at2(folder.get(), kAuditName, O_RDWR | O_CREAT | O_APPEND, 0600, sys::kBeneath));
     if (flock(file.get(), LOCK_EX) != 0) return fail_errno("flock", kAuditName);
     const auto queued = TRY(ledger.queued_audit());
     if (queued.empty()) return {};

@@ -13,7 +13,10 @@ constexpr int kLargestSignal = 64;                     // SIGRTMAX, signal(7)
 constexpr std::uint64_t kLongestStopMs = 86'400'000;   // a day
 
 struct ToJson {
-    Json operator()(const SignalRequest& r) const { return {{"op", "signal"}, {"signal", r.signal}}; }
+    Json operator()(const SignalRequest& r) const
+    {
+        return {{"op", "signal"}, {"signal", r.signal}};
+    }
     Json operator()(const StopRequest& r) const
     {
         return {{"op", "stop"}, {"timeout_ms", r.timeout_ms}};
@@ -163,7 +166,8 @@ Result<Reply> decode_control_reply(std::string_view packet)
         ended.exit.code = static_cast<std::int32_t>(members.number("code", 0, 255));
         ended.exit.signal = static_cast<std::int32_t>(members.number("signal", 0, kLargestSignal));
         const auto reason = ledger::parse_exit_reason(members.text("reason"));
-        ended.exit.oom_kills = static_cast<std::uint64_t>(members.number("oom_kills", 0, INT64_MAX));
+        ended.exit.oom_kills = static_cast<std::uint64_t>(
+            members.number("oom_kills", 0, INT64_MAX));
         ended.why = members.text("why");
         if (!reason) return not_understood(is);
         ended.exit.reason = *reason;

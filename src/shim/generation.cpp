@@ -88,7 +88,8 @@ private:
 
     static Status write_plain(int dir, const char* name, const std::string& text)
     {
-        auto file = TRY(sys::open_at2(dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600, sys::kBeneath));
+        auto file = TRY(
+            sys::open_at2(dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600, sys::kBeneath));
         return sys::write_all(file.get(), text);
     }
 
@@ -105,8 +106,7 @@ private:
         groups_.emplace(TRY(oci::make_groups(plan(), binding())));
         failpoint("effect.cgroups");
         if (!plan()->process.idle) {
-            leaf_ = TRY(
-                oci::create_session_leaf(plan(), binding(), kServiceSession, *groups_));
+            leaf_ = TRY(oci::create_session_leaf(plan(), binding(), kServiceSession, *groups_));
         }
         return {};
     }
@@ -116,12 +116,12 @@ private:
         step_ = "mask-placeholder";
         if (plan()->masks.empty()) return {};
         for (const oci::Placeholder& placeholder : TRY(oci::list_placeholders(*artifact_))) {
-            const auto identity = TRY(driver::make_placeholder(
-                binding().id, placeholder.path.str(), driver::PlaceholderType::file));
+            const auto identity = TRY(driver::make_placeholder(binding().id, placeholder.path.str(),
+                                                               driver::PlaceholderType::file));
             failpoint("effect.one-placeholder");
-            journal_.observed_name(EntryKind::placeholder, placeholder.path.str(),
-                                   ledger::encode(ledger::FileIdentity{identity.device,
-                                                                       identity.inode}));
+            journal_.observed_name(
+                EntryKind::placeholder, placeholder.path.str(),
+                ledger::encode(ledger::FileIdentity{identity.device, identity.inode}));
         }
         return {};
     }
@@ -131,14 +131,16 @@ private:
         step_ = "log-worker";
         sys::Pipe out = TRY(sys::make_pipe());
         sys::Pipe err = TRY(sys::make_pipe());
-        g_.log = TRY(start_log_worker(
-            binding().state_dir.str() + "/logs", g_.request.log,
-            {std::move(out.read), std::move(client_.out), g_.request.out},
-            {std::move(err.read), std::move(client_.err), g_.request.err}, log_marker_));
+        g_.log = TRY(start_log_worker(binding().state_dir.str() + "/logs", g_.request.log,
+                                      {std::move(out.read), std::move(client_.out), g_.request.out},
+                                      {std::move(err.read), std::move(client_.err), g_.request.err},
+                                      log_marker_));
         out_ = std::move(out.write);
         err_ = std::move(err.write);
-        if (client_.in.valid()) in_ = std::move(client_.in);
-        else in_ = TRY(sys::open_file("/dev/null", O_RDONLY));
+        if (client_.in.valid())
+            in_ = std::move(client_.in);
+        else
+            in_ = TRY(sys::open_file("/dev/null", O_RDONLY));
         journal_.observed(EntryKind::log_worker,
                           ledger::encode(TRY(sys::identity_of(g_.log->process.pid()))));
         return {};
@@ -157,8 +159,7 @@ private:
     Status witness_sandbox()
     {
         step_ = "evidence-sandbox";
-        g_.evidence = TRY(
-            oci::observe_sandbox(plan(), binding(), *g_.launched, &*groups_));
+        g_.evidence = TRY(oci::observe_sandbox(plan(), binding(), *g_.launched, &*groups_));
         return {};
     }
 
@@ -176,19 +177,19 @@ private:
     {
         step_ = "session";
         const auto deadline = sys::Deadline::after(kBootDeadline);
-        g_.service = std::make_unique<SessionStream>(TRY(shim::open_session(
-            g_.launched->channel.get(), plan()->resources.version, leaf_)));
+        g_.service = std::make_unique<SessionStream>(
+            TRY(shim::open_session(g_.launched->channel.get(), plan()->resources.version, leaf_)));
         leaf_.joins.clear();
-        const wire::Confined report =
-            TRY(open_service(*g_.service, plan()->process,
-                             {in_.get(), out_.get(), err_.get()}, deadline));
+        const wire::Confined report = TRY(open_service(
+            *g_.service, plan()->process, {in_.get(), out_.get(), err_.get()}, deadline));
         // The workload holds its own copies now; ours would keep the pipes open for ever.
         in_.reset();
         out_.reset();
         err_.reset();
         g_.workload_pid = TRY(oci::find_session_pid(plan(), binding(), kServiceSession,
                                                     static_cast<int>(report.pid)));
-        auto seen = TRY(oci::observe_session(plan(), binding(), *g_.launched, g_.workload_pid, report));
+        auto seen = TRY(
+            oci::observe_session(plan(), binding(), *g_.launched, g_.workload_pid, report));
         g_.evidence.insert(g_.evidence.end(), std::make_move_iterator(seen.begin()),
                            std::make_move_iterator(seen.end()));
         return {};

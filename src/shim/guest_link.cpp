@@ -132,9 +132,8 @@ Result<wire::Welcome> handshake(ControlStream& stream, const driver::Binding& bi
     wire::Welcome welcome = TRY(channel::ask<wire::Welcome>(stream, hello, deadline));
 
     wire::Provision provision;
-    for (wire::Nonce* nonce :
-         std::array<wire::Nonce*, kNonceCount>{&provision.event_nonce, &provision.egress_token,
-                                               &provision.service_token}) {
+    for (wire::Nonce* nonce : std::array<wire::Nonce*, kNonceCount>{
+             &provision.event_nonce, &provision.egress_token, &provision.service_token}) {
         TRY_VOID(fill_random(*nonce));
     }
     provision.hostname = plan->network.hostname;

@@ -40,7 +40,8 @@ inline constexpr std::string_view kServiceSession = "s1";
 // HELLO to READY_ACK, deny first: nothing of the workload can start before READY. The nonces are
 // made here and live in this process only.
 [[nodiscard]] Result<wire::Welcome> handshake(ControlStream& stream, const driver::Binding& binding,
-                                              const plan::ExecutionPlan& plan, sys::Deadline deadline);
+                                              const plan::ExecutionPlan& plan,
+                                              sys::Deadline deadline);
 
 // Sends OPEN for the plan's process with its three descriptors and waits for CONFINED: the child
 // has dropped everything and stands before its gate.

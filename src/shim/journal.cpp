@@ -72,8 +72,10 @@ Status Journal::write_ended(ledger::Transaction& transaction, const ledger::Exit
                             const std::vector<audit::Violation>& violations)
 {
     audit::Exited event;
-    if (exit.signal == 0) event.code = exit.code;
-    else event.signal = exit.signal;
+    if (exit.signal == 0)
+        event.code = exit.code;
+    else
+        event.signal = exit.signal;
     event.reason = ledger::to_string(exit.reason);
     event.oom_kills = exit.oom_kills;
     std::vector<audit::Body> bodies(violations.begin(), violations.end());
@@ -95,8 +97,8 @@ Status Journal::running(const sys::ProcessIdentity& pid1, audit::Launched event)
     return {};
 }
 
-Status Journal::ran(const sys::ProcessIdentity& pid1, audit::Launched event, const ledger::Exit& exit,
-                    const std::vector<audit::Violation>& violations)
+Status Journal::ran(const sys::ProcessIdentity& pid1, audit::Launched event,
+                    const ledger::Exit& exit, const std::vector<audit::Violation>& violations)
 {
     failpoint("ran.before-commit");
     auto transaction = TRY(ledger_.begin());
@@ -174,13 +176,13 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
     for (const auto* list : {&unwound.gone, &unwound.foreign}) {
         for (const ledger::Entry& entry : *list) {
             TRY_VOID(transaction.undone(entry.seq));
-            receipt.items.push_back({std::string(ledger::to_string(entry.kind)), entry.name,
-                                     true, true, true});
+            receipt.items.push_back(
+                {std::string(ledger::to_string(entry.kind)), entry.name, true, true, true});
         }
     }
     for (const auto& left : unwound.left) {
-        receipt.items.push_back({std::string(ledger::to_string(left.entry.kind)), left.entry.name,
-                                 true, false, false});
+        receipt.items.push_back(
+            {std::string(ledger::to_string(left.entry.kind)), left.entry.name, true, false, false});
     }
     if (unwound.left.empty()) {
         // Ourselves: nothing is done after this commit but leaving.

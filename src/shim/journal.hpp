@@ -39,7 +39,8 @@ public:
     // The launch was given up before the gate; what was made is unwound afterwards.
     [[nodiscard]] Status failed(audit::LaunchFailed event);
     // Exactly once: a second call for the same generation is Code::conflict.
-    [[nodiscard]] Status ended(const ledger::Exit& exit, const std::vector<audit::Violation>& violations);
+    [[nodiscard]] Status ended(const ledger::Exit& exit,
+                               const std::vector<audit::Violation>& violations);
 
     // A session's leaf is about to be made.
     [[nodiscard]] Result<std::uint64_t> intend(ledger::EntryKind kind, std::string name);

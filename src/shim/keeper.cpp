@@ -85,8 +85,8 @@ Status Keeper::open_for_business()
     TRY_VOID(sys::set_nonblocking(door_.get()));
     TRY(loop_.when_readable(listener_.get(), [this] { accept_client(); }));
     TRY(loop_.when_readable(door_.get(), [this] { accept_visitor(); }));
-    init_watch_ = TRY(loop_.when_readable(generation_.launched->channel.get(),
-                                          [this] { on_init_channel(); }));
+    init_watch_ = TRY(
+        loop_.when_readable(generation_.launched->channel.get(), [this] { on_init_channel(); }));
     if (generation_.launched->runtime.fd() >= 0) {
         // crun ends once the container runs; nobody waits for it, but its zombie goes.
         TRY(loop_.when_readable(generation_.launched->runtime.fd(), [this] {
@@ -95,7 +95,8 @@ Status Keeper::open_for_business()
         }));
     }
     if (generation_.service) {
-        service_watch_ = TRY(loop_.when_readable(generation_.service->fd(), [this] { on_service(); }));
+        service_watch_ = TRY(
+            loop_.when_readable(generation_.service->fd(), [this] { on_service(); }));
     }
     const auto& timeout = (*generation_.plan)->process.timeout;
     if (timeout) {
@@ -106,7 +107,8 @@ Status Keeper::open_for_business()
         }));
     }
     for (const auto& [number, client] : clients_) {
-        client->watch = TRY(loop_.when_readable(client->socket.get(), [this, n = number] { on_client(n); }));
+        client->watch = TRY(
+            loop_.when_readable(client->socket.get(), [this, n = number] { on_client(n); }));
         answer(*client, Running{generation_.workload_pid});
     }
     failpoint("open-for-business");
@@ -118,14 +120,14 @@ void Keeper::answer(Client& client, const Reply& reply)
     const auto packet = encode(reply);
     if (!packet) return;
     // A client that does not read its answers loses them; it must not stop the loop.
-    static_cast<void>(send(client.socket.get(), packet->data(), packet->size(),
-                           MSG_DONTWAIT | MSG_NOSIGNAL));
+    static_cast<void>(
+        send(client.socket.get(), packet->data(), packet->size(), MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 void Keeper::greet(const std::shared_ptr<Client>& client)
 {
-    answer(*client, Greeting{kGeneration, {"signal", "stop", "wait"},
-                             generation_.request.binding.id.str()});
+    answer(*client,
+           Greeting{kGeneration, {"signal", "stop", "wait"}, generation_.request.binding.id.str()});
 }
 
 void Keeper::accept_client()
@@ -134,7 +136,8 @@ void Keeper::accept_client()
     if (!socket) return;
     // The folder is 0700 root; the check is for a socket that was handed on.
     const auto peer = sys::peer_credentials(socket->get());
-    if (clients_.size() >= kMostClients || !peer || (peer->uid != 0 && peer->uid != geteuid())) return;
+    if (clients_.size() >= kMostClients || !peer || (peer->uid != 0 && peer->uid != geteuid()))
+        return;
     auto client = std::make_shared<Client>();
     client->socket = std::move(*socket);
     client->number = next_number_++;
@@ -280,7 +283,8 @@ void Keeper::on_service()
 void Keeper::on_init_channel()
 {
     auto packet = sys::recv_fds(generation_.launched->channel.get(), kMostInitPacket, 0);
-    if (packet && !packet->bytes.empty()) return;  // diagnostics and refusals: nothing depends on them
+    if (packet && !packet->bytes.empty())
+        return;  // diagnostics and refusals: nothing depends on them
     if (init_watch_) loop_.forget(*init_watch_);
     init_watch_.reset();
     if (!generation_.service) on_init_gone();
@@ -292,7 +296,8 @@ void Keeper::on_init_gone()
     ledger::Exit exit;
     exit.signal = SIGKILL;
     exit.code = kSignalBase + SIGKILL;
-    exit.reason = ending_ == Ending::none ? ledger::ExitReason::unknown : ledger::ExitReason::killed;
+    exit.reason = ending_ == Ending::none ? ledger::ExitReason::unknown
+                                          : ledger::ExitReason::killed;
     if (!generation_.service && ending_ == Ending::stopping) {
         exit = {.code = 0, .signal = 0, .reason = ledger::ExitReason::exited, .oom_kills = 0};
     }
@@ -344,7 +349,8 @@ Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running
     generation_.timing.mark("drained");
     std::vector<audit::Violation> violations;
     if (exit_->oom_kills > 0) {
-        violations.push_back({"limit.memory", "OOM kills in the workload's cgroup", exit_->oom_kills});
+        violations.push_back(
+            {"limit.memory", "OOM kills in the workload's cgroup", exit_->oom_kills});
     }
     if (not_yet_running) {
         TRY_VOID(journal_.ran(generation_.pid1, std::move(*not_yet_running), *exit_, violations));

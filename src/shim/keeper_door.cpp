@@ -15,7 +15,7 @@ namespace {
 
 namespace oci = driver::oci;
 constexpr std::size_t kMostVisitors = 64;  // connections that have not finished their CONNECT line
-constexpr Millis kKnockDeadline{10'000};   // docs/protocol.md: reply deadline
+constexpr Millis kKnockDeadline{10'000};  // docs/protocol.md: reply deadline
 
 }  // namespace
 
@@ -25,7 +25,8 @@ void Keeper::accept_visitor()
     if (!socket || visitors_.size() >= kMostVisitors) return;
     const std::uint64_t number = next_number_++;
     auto visitor = std::make_shared<Visitor>(channel::Knock(std::move(*socket)));
-    const auto watch = loop_.when_readable(visitor->knock.fd(), [this, number] { on_visitor(number); });
+    const auto watch = loop_.when_readable(visitor->knock.fd(),
+                                           [this, number] { on_visitor(number); });
     if (!watch) return;
     visitor->watch = *watch;
     const auto timer = loop_.after(kKnockDeadline, [this, number] { drop_visitor(number); });
@@ -59,8 +60,8 @@ Status Keeper::let_in(channel::Knock& knock)
     if (exit_ || !generation_.launched->channel.valid()) return {};
     const plan::ExecutionPlan& plan = *generation_.plan;
     const driver::Binding& binding = generation_.request.binding;
-    const std::string ok =
-        channel::connected_line(channel::kFirstAssignedPort + static_cast<std::uint32_t>(next_number_));
+    const std::string ok = channel::connected_line(channel::kFirstAssignedPort +
+                                                   static_cast<std::uint32_t>(next_number_));
     const auto greet_visitor = [&](int socket) {
         return channel::send_bytes(socket, std::as_bytes(std::span(ok)), {});
     };

@@ -96,7 +96,8 @@ std::string_view to_string(Stream stream) noexcept
 
 LogRecord LineSplitter::take(const std::string& time, bool partial)
 {
-    LogRecord record{.time = time, .stream = stream_, .offset = offset_, .log = {}, .partial = partial};
+    LogRecord record{
+        .time = time, .stream = stream_, .offset = offset_, .log = {}, .partial = partial};
     offset_ += line_.size() + (partial ? 0 : 1);
     record.log = std::move(line_);
     line_.clear();
@@ -143,8 +144,12 @@ Result<LogRecord> decode(std::string_view line)
     const auto offset = number("offset");
     const auto partial = json.find("partial");
     if (!time || !kind || !offset || partial == json.end() || !partial->is_boolean()) return bad();
-    LogRecord record{.time = *time, .stream = *kind, .offset = *offset, .log = {},
-                     .partial = partial->get<bool>(), .dropped = number("dropped").value_or(0)};
+    LogRecord record{.time = *time,
+                     .stream = *kind,
+                     .offset = *offset,
+                     .log = {},
+                     .partial = partial->get<bool>(),
+                     .dropped = number("dropped").value_or(0)};
     if (auto plain = text("log")) {
         record.log = std::move(*plain);
         return record;

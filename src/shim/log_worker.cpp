@@ -5,8 +5,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <array>
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <ctime>
@@ -50,9 +50,8 @@ public:
         if (count <= 0) return close(log);
         const std::string_view chunk(buffer.data(), static_cast<std::size_t>(count));
         // A full disk loses records, never the workload: the writer counts what it dropped.
-        splitter_.feed(chunk, now_rfc3339(), [&](LogRecord&& record) {
-            static_cast<void>(log.append(record));
-        });
+        splitter_.feed(chunk, now_rfc3339(),
+                       [&](LogRecord&& record) { static_cast<void>(log.append(record)); });
         // The log first: a client that stopped reading must not keep output out of it.
         forward(input_.copy_as == Output::terminal ? safe_.feed(chunk) : std::string(chunk));
     }
@@ -93,8 +92,8 @@ void drain_all(LogWriter& log, Drain& out, Drain& err)
 {
     std::string buffer(kChunk, '\0');
     while (out.open() || err.open()) {
-        std::array<pollfd, 2> wait{{{out.open() ? out.fd() : -1, POLLIN, 0},
-                                    {err.open() ? err.fd() : -1, POLLIN, 0}}};
+        std::array<pollfd, 2> wait{
+            {{out.open() ? out.fd() : -1, POLLIN, 0}, {err.open() ? err.fd() : -1, POLLIN, 0}}};
         if (poll(wait.data(), wait.size(), -1) < 0 && errno != EINTR) return;
         if (wait[0].revents != 0) out.pump(log, buffer);
         if (wait[1].revents != 0) err.pump(log, buffer);

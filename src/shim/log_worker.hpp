@@ -12,8 +12,8 @@ namespace sandbox::shim {
 
 // One workload output: where it comes from and, for a client in the foreground, where it also goes.
 struct LogInput {
-    sys::UniqueFd from;                  // read end of the workload's pipe
-    sys::UniqueFd copy;                  // the client's own descriptor, or none
+    sys::UniqueFd from;  // read end of the workload's pipe
+    sys::UniqueFd copy;  // the client's own descriptor, or none
     Output copy_as = Output::log_only;
 };
 

@@ -29,7 +29,7 @@ Result<sys::UniqueFd> open_log(int dir)
 
 std::uint64_t size_of(int dir, const std::string& name)
 {
-    struct stat status {};
+    struct stat status{};
     if (fstatat(dir, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
     return static_cast<std::uint64_t>(status.st_size);
 }
@@ -50,7 +50,8 @@ Result<LogWriter> LogWriter::open(const std::string& dir, LogLimits limits)
     std::uint64_t size = size_of(folder.get(), kLogName);
     // A host that went down may have left a line without its end: ours must not go on in it.
     char last = '\n';
-    if (size > 0 && pread(file.get(), &last, 1, static_cast<off_t>(size) - 1) == 1 && last != '\n') {
+    if (size > 0 && pread(file.get(), &last, 1, static_cast<off_t>(size) - 1) == 1 &&
+        last != '\n') {
         TRY_VOID(sys::write_all(file.get(), "\n"));
         ++size;
     }
@@ -95,7 +96,9 @@ Status LogWriter::write_line(const std::string& line)
 
 Status LogWriter::write_marker(const std::string& time)
 {
-    TRY_VOID(write_line(encode({.time = time, .stream = Stream::supervisor, .log = "output dropped",
+    TRY_VOID(write_line(encode({.time = time,
+                                .stream = Stream::supervisor,
+                                .log = "output dropped",
                                 .dropped = dropped_})));
     dropped_ = 0;
     return {};

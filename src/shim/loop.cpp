@@ -44,23 +44,20 @@ struct Loop::State {
 
     void arm(Token token, const std::shared_ptr<Watch>& watch)
     {
-        watch->descriptor.async_wait(
-            asio::posix::stream_descriptor::wait_read,
-            [this, token, weak = std::weak_ptr<Watch>(watch)](const boost::system::error_code& error) {
-                const auto alive = weak.lock();
-                if (!alive || error || !watches.contains(token)) return;
-                alive->handler();
-                // The handler may have forgotten its own watch.
-                if (watches.contains(token)) arm(token, alive);
-            });
+        watch->descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
+                                     [this, token, weak = std::weak_ptr<Watch>(watch)](
+                                         const boost::system::error_code& error) {
+                                         const auto alive = weak.lock();
+                                         if (!alive || error || !watches.contains(token)) return;
+                                         alive->handler();
+                                         // The handler may have forgotten its own watch.
+                                         if (watches.contains(token)) arm(token, alive);
+                                     });
     }
 };
 
 Loop::Loop() : state_(std::make_unique<State>()) {}
-Loop::~Loop()
-{
-    state_->watches.clear();
-}
+Loop::~Loop() { state_->watches.clear(); }
 
 Result<Loop::Token> Loop::when_readable(int fd, Handler handler)
 {
@@ -100,10 +97,7 @@ Result<Loop::Token> Loop::after(std::chrono::milliseconds delay, Handler handler
     return token;
 }
 
-void Loop::forget(Token token)
-{
-    state_->watches.erase(token);
-}
+void Loop::forget(Token token) { state_->watches.erase(token); }
 
 void Loop::run()
 {
@@ -112,9 +106,6 @@ void Loop::run()
     state_->context.run();
 }
 
-void Loop::stop()
-{
-    state_->context.stop();
-}
+void Loop::stop() { state_->context.stop(); }
 
 }  // namespace sandbox::shim

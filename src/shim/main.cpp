@@ -9,12 +9,12 @@
 #include <string>
 
 #include "base/failpoint.hpp"
+#include "canon/json.hpp"
 #include "driver/resources.hpp"
 #include "shim/generation.hpp"
 #include "shim/keeper.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
-#include "canon/json.hpp"
 
 // sandbox-shim shim:ID STATE RUNTIME RUNTIME-DIGEST INIT INIT-DIGEST, with the launcher's socket as
 // descriptor 3. Started before the plan exists: it seals the programs meanwhile and touches nothing
@@ -39,7 +39,8 @@ Result<std::optional<Start>> await_request(int socket)
 {
     auto packet = TRY(sys::recv_fds(socket, 16, kMostRequestFds));
     if (packet.bytes.empty() || packet.fds.empty()) return std::optional<Start>();
-    const std::string text = TRY(sys::read_file(sys::fd_path(packet.fds[0].get()), kMostRequestBytes));
+    const std::string text = TRY(
+        sys::read_file(sys::fd_path(packet.fds[0].get()), kMostRequestBytes));
     LaunchRequest request = TRY(decode_request(text));
     auto plan = TRY(plan::decode_file(request.plan_file));
     ClientEnds client;
@@ -87,8 +88,11 @@ Status save_evidence(const Generation& generation)
     auto folder = TRY(sys::open_dir(generation.request.binding.state_dir.str()));
     canon::Json list = canon::Json::array();
     for (const driver::Evidence& e : generation.evidence) {
-        list.push_back({{"name", e.name}, {"mechanism", e.mechanism}, {"planned", e.planned},
-                        {"observed", e.observed}, {"held", e.held}});
+        list.push_back({{"name", e.name},
+                        {"mechanism", e.mechanism},
+                        {"planned", e.planned},
+                        {"observed", e.observed},
+                        {"held", e.held}});
     }
     const std::string text = TRY(canon::serialize(list)) + "\n";
     // Whole or not there: inspect may look at any moment. Not synced, as plan.json.
@@ -153,7 +157,8 @@ Status leave_callers_cgroup(const std::string& parent, const std::vector<std::st
     constexpr int kAttempts = 20;
     for (int attempt = 1;; ++attempt) {
         auto joined = join(host, driver::shims_cgroup(parent), controllers);
-        const bool removed = !joined && (joined.error().errnum() == ENOENT || joined.error().errnum() == ENODEV);
+        const bool removed = !joined && (joined.error().errnum() == ENOENT ||
+                                         joined.error().errnum() == ENODEV);
         if (!removed || attempt == kAttempts) return joined;
     }
 }

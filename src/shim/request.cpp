@@ -27,7 +27,8 @@ public:
     std::uint64_t number(const char* key, std::uint64_t most)
     {
         const Json* value = get(key);
-        if (value == nullptr || !value->is_number_unsigned() || value->get<std::uint64_t>() > most) {
+        if (value == nullptr || !value->is_number_unsigned() ||
+            value->get<std::uint64_t>() > most) {
             return note(key), 0;
         }
         return value->get<std::uint64_t>();
@@ -86,7 +87,8 @@ std::vector<JournaledIntent> intents_from_json(Fields& fields)
     for (const Json& item : *list) {
         if (!item.is_object()) return fields.note("intents"), intents;
         Fields entry(item);
-        intents.push_back({entry.number("seq", UINT32_MAX), entry.text("kind"), entry.text("name")});
+        intents.push_back(
+            {entry.number("seq", UINT32_MAX), entry.text("kind"), entry.text("name")});
         if (!entry.bad().empty() || !entry.all_taken()) fields.note("intents");
     }
     return intents;
@@ -97,26 +99,25 @@ std::vector<JournaledIntent> intents_from_json(Fields& fields)
 Result<std::string> encode(const LaunchRequest& request)
 {
     const driver::Binding& binding = request.binding;
-    return canon::serialize(
-        {{"version", kRequestVersion},
-         {"id", binding.id.str()},
-         {"name", binding.name.str()},
-         {"generation", binding.generation},
-         {"id_base", binding.id_base},
-         {"run_dir", binding.run_dir.str()},
-         {"state_dir", binding.state_dir.str()},
-         {"cgroup", binding.cgroup},
-         {"plan_file", request.plan_file},
-         {"operation", request.operation},
-         {"state_root", request.state_root},
-         {"cgroup_parent", request.cgroup_parent},
-         {"intents", intents_to_json(request.intents)},
-         {"remove", request.on_exit == OnExit::remove},
-         {"out", std::string(kOutputs[static_cast<std::size_t>(request.out)])},
-         {"err", std::string(kOutputs[static_cast<std::size_t>(request.err)])},
-         {"stdin_open", request.stdin_open},
-         {"log_bytes", request.log.bytes},
-         {"log_files", request.log.files}});
+    return canon::serialize({{"version", kRequestVersion},
+                             {"id", binding.id.str()},
+                             {"name", binding.name.str()},
+                             {"generation", binding.generation},
+                             {"id_base", binding.id_base},
+                             {"run_dir", binding.run_dir.str()},
+                             {"state_dir", binding.state_dir.str()},
+                             {"cgroup", binding.cgroup},
+                             {"plan_file", request.plan_file},
+                             {"operation", request.operation},
+                             {"state_root", request.state_root},
+                             {"cgroup_parent", request.cgroup_parent},
+                             {"intents", intents_to_json(request.intents)},
+                             {"remove", request.on_exit == OnExit::remove},
+                             {"out", std::string(kOutputs[static_cast<std::size_t>(request.out)])},
+                             {"err", std::string(kOutputs[static_cast<std::size_t>(request.err)])},
+                             {"stdin_open", request.stdin_open},
+                             {"log_bytes", request.log.bytes},
+                             {"log_files", request.log.files}});
 }
 
 Result<LaunchRequest> decode_request(std::string_view text)
@@ -131,7 +132,8 @@ Result<LaunchRequest> decode_request(std::string_view text)
     LaunchRequest request;
     request.binding.id = SandboxId(fields.text("id"));
     request.binding.name = SandboxName(fields.text("name"));
-    request.binding.generation = static_cast<std::uint32_t>(fields.number("generation", UINT32_MAX));
+    request.binding.generation = static_cast<std::uint32_t>(
+        fields.number("generation", UINT32_MAX));
     request.binding.id_base = static_cast<std::uint32_t>(fields.number("id_base", UINT32_MAX));
     request.binding.run_dir = HostPath(fields.text("run_dir"));
     request.binding.state_dir = HostPath(fields.text("state_dir"));

@@ -15,7 +15,7 @@ namespace sandbox::shim {
 
 inline constexpr int kRequestVersion = 1;
 
-enum class OnExit { keep, remove };          // `remove` is --rm: logs stay, the rest goes
+enum class OnExit { keep, remove };  // `remove` is --rm: logs stay, the rest goes
 enum class Output { log_only, plain, terminal };  // terminal: escaped before it reaches the client
 
 // A ledger entry written before the shim may act, and the number it has there.
@@ -34,15 +34,15 @@ struct LogLimits {
 
 struct LaunchRequest {
     driver::Binding binding;
-    std::string plan_file;     // docs/formats/plan.md
-    std::string operation;     // the claim, handed over to the shim
-    std::string state_root;    // STATE: ledger.db, audit.jsonl
-    std::string cgroup_parent; // below the hierarchy roots
+    std::string plan_file;  // docs/formats/plan.md
+    std::string operation;  // the claim, handed over to the shim
+    std::string state_root;  // STATE: ledger.db, audit.jsonl
+    std::string cgroup_parent;  // below the hierarchy roots
     std::vector<JournaledIntent> intents;
     OnExit on_exit = OnExit::keep;
     Output out = Output::log_only;  // where stdout goes besides the log
     Output err = Output::log_only;
-    bool stdin_open = false;   // a pipe comes along; else the workload reads /dev/null
+    bool stdin_open = false;  // a pipe comes along; else the workload reads /dev/null
     LogLimits log;
     bool operator==(const LaunchRequest&) const = default;
 };

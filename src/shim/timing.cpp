@@ -23,8 +23,8 @@ Status Timing::save(int state_dir) const
     canon::Json times = canon::Json::object();
     for (const auto& [step, time] : marks_) times[std::string(step)] = time;
     const std::string text = TRY(canon::serialize({{"boottime_ns", std::move(times)}})) + "\n";
-    auto file = TRY(sys::open_at2(state_dir, kTimingName, O_WRONLY | O_CREAT | O_TRUNC, 0600,
-                                  sys::kBeneath));
+    auto file = TRY(
+        sys::open_at2(state_dir, kTimingName, O_WRONLY | O_CREAT | O_TRUNC, 0600, sys::kBeneath));
     return sys::write_all(file.get(), text);
 }
 

@@ -57,8 +57,8 @@ std::pair<std::string, std::string> split(const std::string& path)
 // Reads a file of a folder that is already open, without following a link.
 Result<std::string> read_trusted(int folder, const std::string& entry)
 {
-    const auto file = TRY(sys::open_at2(folder, entry, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0,
-                                        sys::kBeneath));
+    const auto file = TRY(
+        sys::open_at2(folder, entry, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, sys::kBeneath));
     const std::string problem = distrust(file.get(), S_IFREG);
     if (!problem.empty()) return fail(Code::denied, problem);
     return sys::read_all(file.get(), kMostConfigBytes);
@@ -87,15 +87,15 @@ LoadedConfig load_config(const std::string& path)
     loaded.present = true;
     if (!text) {
         const bool link = text.error().errnum() == ELOOP;
-        loaded.diagnostics.push_back(diagnostic(
-            "untrusted-file", path, link ? "is a link" : text.error().message(),
-            "make it a regular file owned by root with mode 0644"));
+        loaded.diagnostics.push_back(
+            diagnostic("untrusted-file", path, link ? "is a link" : text.error().message(),
+                       "make it a regular file owned by root with mode 0644"));
         return loaded;
     }
     const std::string above = distrust(folder->get(), S_IFDIR);
     if (!above.empty()) {
-        loaded.diagnostics.push_back(diagnostic("untrusted-folder", folder_path, above,
-                                                "chown root and chmod 0755"));
+        loaded.diagnostics.push_back(
+            diagnostic("untrusted-folder", folder_path, above, "chown root and chmod 0755"));
         return loaded;
     }
     profile::ParsedConfig parsed = profile::parse_config(*text, path);

@@ -68,8 +68,7 @@ enum class Overwrite { no, yes };
 // folder made 0755 when missing). Code::already_exists when the file is there and not to be
 // overwritten.
 [[nodiscard]] Result<ConfigReport> config_init(const std::string& path,
-                                               const std::string& program_dir,
-                                               Overwrite overwrite);
+                                               const std::string& program_dir, Overwrite overwrite);
 
 // Compares pins with the disk; changes nothing.
 ConfigReport config_check(const std::string& path, const std::string& program_dir);

@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "canon/json.hpp"
 #include "probe/certified.hpp"
 #include "probe/identity.hpp"
 #include "supervisor/config_files.hpp"
 #include "sys/fd.hpp"
 #include "sys/file.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 
@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kVersionLimit{5000};
 struct Known {
     const char* name;
     probe::Tool tool;
-    probe::ArtifactSetting probe::ProbeSettings::*setting;
+    probe::ArtifactSetting probe::ProbeSettings::* setting;
     bool needed;  // by the drivers of this release
 };
 constexpr std::array<Known, 7> kKnown{{
@@ -182,10 +182,10 @@ int exit_status(const ConfigReport& report)
 
 std::string render(const ConfigReport& report)
 {
-    std::string text = report.written    ? fmt::format("wrote {}\n", report.path)
-                       : report.present  ? fmt::format("{}\n", report.path)
-                                         : fmt::format("{} is not there: built-in defaults hold\n",
-                                                       report.path);
+    std::string text = report.written ? fmt::format("wrote {}\n", report.path)
+                       : report.present
+                           ? fmt::format("{}\n", report.path)
+                           : fmt::format("{} is not there: built-in defaults hold\n", report.path);
     for (const std::string& problem : report.problems) text += "  problem: " + problem + '\n';
     for (const ArtifactCheck& check : report.artifacts) {
         text += fmt::format("{:<13} {:<9} {:<10} {}\n", check.name, to_string(check.state),

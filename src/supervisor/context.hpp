@@ -16,7 +16,8 @@ struct OpenContext {
 };
 
 // Makes RUN and STATE when they are missing (0700).
-[[nodiscard]] Result<OpenContext> open_context(const Paths& paths, const std::string& cgroup_parent);
+[[nodiscard]] Result<OpenContext> open_context(const Paths& paths,
+                                               const std::string& cgroup_parent);
 
 // One process, alive right now (a zombie is not).
 bool is_alive(const sys::ProcessIdentity& identity);

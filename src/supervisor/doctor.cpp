@@ -20,10 +20,7 @@ constexpr std::array<std::string_view, 6> kDuties{name::kHostSmt,         name::
                                                   name::kHostSwap,        name::kHostMitigations,
                                                   name::kHostCorePattern, name::kLegacyTiocsti};
 
-bool is_duty(std::string_view fact)
-{
-    return std::ranges::find(kDuties, fact) != kDuties.end();
-}
+bool is_duty(std::string_view fact) { return std::ranges::find(kDuties, fact) != kDuties.end(); }
 
 // The value of a duty that leaves something to do.
 bool is_neglected(std::string_view duty, std::string_view value)
@@ -37,9 +34,9 @@ bool is_neglected(std::string_view duty, std::string_view value)
 // A gap in these stops the driver that `isolation = "sandbox"` means; others only narrow what a
 // profile may ask.
 constexpr std::array<std::string_view, 14> kBaseline{
-    name::kUserNamespace, name::kMountNamespace,  name::kPidNamespace, name::kIpcNamespace,
-    name::kUtsNamespace,  name::kNetNamespace,    name::kSeccomp,      name::kNoNewPrivileges,
-    name::kCgroupParent,  name::kCgroupPids,      name::kCgroupKill,   name::kPidfd,
+    name::kUserNamespace, name::kMountNamespace, name::kPidNamespace, name::kIpcNamespace,
+    name::kUtsNamespace,  name::kNetNamespace,   name::kSeccomp,      name::kNoNewPrivileges,
+    name::kCgroupParent,  name::kCgroupPids,     name::kCgroupKill,   name::kPidfd,
     name::kMemfdSeal,     name::kSubordinateIds};
 
 bool is_baseline(std::string_view fact)
@@ -124,10 +121,9 @@ void add_advisories(const facts::CapabilitySnapshot& snapshot, DoctorReport& rep
                     : fmt::format("fixed in {}: use a certified version from there on when one is "
                                   "offered",
                                   advisory.fixed_in);
-            report.advisories.push_back({std::string(advisory.id), Severity::warning,
-                                         fmt::format("{} {}", tool, version),
-                                         std::string(advisory.summary),
-                                         std::string(advisory.exposure), fix});
+            report.advisories.push_back(
+                {std::string(advisory.id), Severity::warning, fmt::format("{} {}", tool, version),
+                 std::string(advisory.summary), std::string(advisory.exposure), fix});
         }
     }
 }
@@ -157,8 +153,8 @@ void add_profile(const DoctorInput& input, DoctorReport& report)
     for (const resolve::Denial& denial : input.denials) {
         report.profile.push_back({denial.key.empty() ? denial.reason : denial.key,
                                   Severity::serious,
-                                  std::string(resolve::to_string(denial.denial_class)),
-                                  denial.fact, denial.requirement, denial.mend});
+                                  std::string(resolve::to_string(denial.denial_class)), denial.fact,
+                                  denial.requirement, denial.mend});
     }
 }
 
@@ -251,8 +247,10 @@ DoctorReport examine(const DoctorInput& input)
 {
     DoctorReport report;
     for (const auto& [fact, found] : input.snapshot.facts()) {
-        if (is_duty(fact)) report.duties.push_back(judge_duty(fact, found));
-        else report.facts.push_back(judge(input, fact, found));
+        if (is_duty(fact))
+            report.duties.push_back(judge_duty(fact, found));
+        else
+            report.facts.push_back(judge(input, fact, found));
     }
     for (const std::string_view fact : facts::all_names()) {
         if (input.snapshot.find(fact) != nullptr) continue;
@@ -269,9 +267,8 @@ DoctorReport examine(const DoctorInput& input)
 int exit_status(const DoctorReport& report)
 {
     const auto has_serious = [](const std::vector<Finding>& findings) {
-        return std::ranges::any_of(findings, [](const Finding& finding) {
-            return finding.severity == Severity::serious;
-        });
+        return std::ranges::any_of(
+            findings, [](const Finding& finding) { return finding.severity == Severity::serious; });
     };
     // A profile's own resolution decides for it: a gap that it does not need is no failure.
     if (has_serious(report.policy)) return 1;

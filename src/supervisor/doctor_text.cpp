@@ -5,8 +5,8 @@
 #include <array>
 
 #include "base/diagnostic.hpp"
-#include "supervisor/doctor.hpp"
 #include "canon/json.hpp"
+#include "supervisor/doctor.hpp"
 
 namespace sandbox::supervisor {
 
@@ -92,8 +92,8 @@ std::string line_of(const Finding& finding)
     std::string text = fmt::format("{:<8} {:<26} {}\n", to_string(finding.severity), finding.name,
                                    escaped(finding.value.empty() ? "-" : finding.value));
     if (finding.severity == Severity::ok || finding.severity == Severity::note) return text;
-    if (!finding.evidence.empty()) text += fmt::format("           seen: {}\n",
-                                                       escaped(finding.evidence));
+    if (!finding.evidence.empty())
+        text += fmt::format("           seen: {}\n", escaped(finding.evidence));
     if (!finding.why.empty()) text += fmt::format("           why:  {}\n", escaped(finding.why));
     if (!finding.mend.empty()) text += fmt::format("           mend: {}\n", escaped(finding.mend));
     return text;

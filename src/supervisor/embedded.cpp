@@ -7,20 +7,20 @@
 #include <csignal>
 
 #include "base/failpoint.hpp"
+#include "canon/json.hpp"
 #include "shim/audit_log.hpp"
 #include "supervisor/context.hpp"
 #include "supervisor/inspect.hpp"
 #include "supervisor/planning.hpp"
 #include "sys/file.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 
 namespace {
 
 constexpr Millis kShimAnswer{10'000};   // docs/protocol.md: reply deadline
-constexpr Millis kShimFarewell{15'000}; // its own unwinding waits 5 s for processes, twice at most
-constexpr Millis kLaunchEnds{3'000};    // a launch takes some 50 ms; one that hangs is for rm -f
+constexpr Millis kShimFarewell{15'000};  // its own unwinding waits 5 s for processes, twice at most
+constexpr Millis kLaunchEnds{3'000};  // a launch takes some 50 ms; one that hangs is for rm -f
 constexpr int kLaunchGlanceMs = 5;
 constexpr std::size_t kMostPlanBytes = 16U << 20;
 
@@ -84,12 +84,14 @@ Result<ledger::Ledger*> EmbeddedService::ledger(ledger::OpenMode mode)
 {
     if (!ledger_) {
         if (mode == ledger::OpenMode::create) TRY_VOID(sys::make_dirs(host_.paths.state));
-        ledger_.emplace(TRY_WITH(ledger::Ledger::open(HostPath(host_.paths.state), mode), "ledger"));
+        ledger_.emplace(
+            TRY_WITH(ledger::Ledger::open(HostPath(host_.paths.state), mode), "ledger"));
     }
     return &*ledger_;
 }
 
-Result<PlanOutcome> EmbeddedService::plan(const ProfileText& profile, const Adjustments& adjustments,
+Result<PlanOutcome> EmbeddedService::plan(const ProfileText& profile,
+                                          const Adjustments& adjustments,
                                           const facts::CapabilitySnapshot* elsewhere)
 {
     return make_plan(host_, profile, adjustments, elsewhere);
@@ -126,7 +128,8 @@ Result<std::vector<Listed>> EmbeddedService::list(bool all)
     }
     for (ledger::Sandbox& sandbox :
          TRY((*ledger)->list(all ? ledger::ListScope::all : ledger::ListScope::live))) {
-        const bool alive = ledger::is_active(sandbox.state) && sandbox.shim && is_alive(*sandbox.shim);
+        const bool alive = ledger::is_active(sandbox.state) && sandbox.shim &&
+                           is_alive(*sandbox.shim);
         listed.push_back({std::move(sandbox), alive});
     }
     return listed;
@@ -149,8 +152,8 @@ Result<canon::Json> EmbeddedService::inspect(std::string_view reference)
 Result<plan::ExecutionPlan> EmbeddedService::plan_of(std::string_view reference)
 {
     const Listed listed = TRY(find(reference));
-    const std::string text =
-        TRY_WITH(sys::read_file(listed.sandbox.plan_path, kMostPlanBytes), "plan of the sandbox");
+    const std::string text = TRY_WITH(sys::read_file(listed.sandbox.plan_path, kMostPlanBytes),
+                                      "plan of the sandbox");
     return plan::decode_file(text);
 }
 
@@ -190,7 +193,8 @@ Status EmbeddedService::stop(std::string_view reference,
     if (!asked) {
         // It may have ended by itself or by somebody else's stop; a launch has not come so far.
         const Listed now = TRY(find(listed.sandbox.id.str()));
-        if (ledger::is_active(now.sandbox.state) && now.sandbox.state != ledger::State::running) return asked;
+        if (ledger::is_active(now.sandbox.state) && now.sandbox.state != ledger::State::running)
+            return asked;
     }
     TRY_VOID(await_shim_end(listed.sandbox));
     const Listed after = TRY(find(listed.sandbox.id.str()));
@@ -239,12 +243,14 @@ Status EmbeddedService::remove(std::string_view reference, Force force)
 {
     Listed listed = TRY(find(reference));
     if (listed.sandbox.state == ledger::State::deleted) {
-        return fail(Code::not_found, "no sandbox '" + std::string(reference) + "' (it was removed)");
+        return fail(Code::not_found,
+                    "no sandbox '" + std::string(reference) + "' (it was removed)");
     }
     failpoint("rm.begin");
     if (listed.shim_alive && ledger::is_active(listed.sandbox.state)) {
         if (force == Force::no) {
-            return fail(Code::conflict, listed.sandbox.name.str() + " runs: stop it first, or rm -f");
+            return fail(Code::conflict,
+                        listed.sandbox.name.str() + " runs: stop it first, or rm -f");
         }
         // A launch in progress has no socket yet; its shim is ended by identity then.
         if (!stop(listed.sandbox.id.str(), Millis{0})) {
@@ -289,8 +295,8 @@ Result<std::optional<audit::Broken>> EmbeddedService::verify_audit(audit::Head& 
     for (int attempt = 1;; ++attempt) {
         TRY_VOID(shim::flush_audit(*ledger, host_.paths.state));
         const auto stored = TRY(ledger->audit_head());
-        const audit::Head expected =
-            stored.seq == 0 ? audit::Head{} : audit::Head{stored.seq, stored.digest};
+        const audit::Head expected = stored.seq == 0 ? audit::Head{}
+                                                     : audit::Head{stored.seq, stored.digest};
         auto broken = TRY(check_audit_file(host_.paths.audit(), expected, head));
         if (!broken || before == stored.seq || attempt == kAttempts) return broken;
         before = stored.seq;

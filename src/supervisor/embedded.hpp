@@ -20,7 +20,8 @@ enum class Need {
 // The service in this very process: same state, same ledger as every other, safe side by side.
 class EmbeddedService final : public SandboxService {
 public:
-    [[nodiscard]] static Result<std::unique_ptr<EmbeddedService>> open(const Paths& paths, Need need);
+    [[nodiscard]] static Result<std::unique_ptr<EmbeddedService>> open(const Paths& paths,
+                                                                       Need need);
     ~EmbeddedService() override;
 
     const Host& host() const { return host_; }
@@ -32,7 +33,8 @@ public:
     Result<std::vector<Listed>> list(bool all) override;
     Result<canon::Json> inspect(std::string_view reference) override;
     Result<plan::ExecutionPlan> plan_of(std::string_view reference) override;
-    Status stop(std::string_view reference, std::optional<std::chrono::milliseconds> timeout) override;
+    Status stop(std::string_view reference,
+                std::optional<std::chrono::milliseconds> timeout) override;
     Status kill(std::string_view reference, int signal) override;
     Result<ledger::Exit> wait(std::string_view reference) override;
     Status remove(std::string_view reference, Force force) override;

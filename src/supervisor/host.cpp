@@ -25,7 +25,8 @@ Result<std::string> read_bounded(int fd)
     std::string text;
     std::string chunk(16384, '\0');
     while (text.size() < kReadLimit) {
-        const ssize_t count = read(fd, chunk.data(), std::min(chunk.size(), kReadLimit - text.size()));
+        const ssize_t count = read(fd, chunk.data(),
+                                   std::min(chunk.size(), kReadLimit - text.size()));
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return fail_errno("read");
         if (count == 0) break;
@@ -38,7 +39,7 @@ enum class Found { regular, masked };
 
 Result<Found> judge(int fd, const std::string& path)
 {
-    struct stat status {};
+    struct stat status{};
     if (fstat(fd, &status) != 0) return fail_errno("fstat", path);
     if (S_ISREG(status.st_mode)) return Found::regular;
     if (S_ISCHR(status.st_mode) && status.st_rdev == makedev(kNullMajor, kNullMinor)) {
@@ -62,10 +63,7 @@ bool is_path(const std::string& reference)
     return reference.find('/') != std::string::npos || reference.ends_with(".toml");
 }
 
-std::string program_cache_dir(const Paths& paths)
-{
-    return paths.run;
-}
+std::string program_cache_dir(const Paths& paths) { return paths.run; }
 
 }  // namespace
 
@@ -93,7 +91,8 @@ Result<Host> load_host(const Paths& paths, Freshness freshness)
         host.snapshot = probe::probe(host.probing);
         static_cast<void>(sys::make_dirs(program_cache_dir(paths)));
         // A cache that cannot be kept costs the next launch a probe, nothing else.
-        static_cast<void>(probe::store_cache(program_cache_dir(paths), host.probing, host.snapshot));
+        static_cast<void>(
+            probe::store_cache(program_cache_dir(paths), host.probing, host.snapshot));
     } else {
         static_cast<void>(sys::make_dirs(program_cache_dir(paths)));
         host.snapshot = probe::cached_probe(program_cache_dir(paths), host.probing);

@@ -7,11 +7,11 @@
 #include <functional>
 
 #include "base/failpoint.hpp"
+#include "canon/json.hpp"
 #include "shim/audit_log.hpp"
 #include "supervisor/context.hpp"
 #include "sys/file.hpp"
 #include "sys/process.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 
@@ -46,7 +46,8 @@ Status for_each_line(const std::string& path, const std::function<bool(std::stri
         if (count == 0) break;
         held.append(chunk, 0, static_cast<std::size_t>(count));
         std::size_t begin = 0;
-        for (std::size_t end = held.find('\n'); end != std::string::npos; end = held.find('\n', begin)) {
+        for (std::size_t end = held.find('\n'); end != std::string::npos;
+             end = held.find('\n', begin)) {
             if (!use(std::string_view(held).substr(begin, end - begin))) return {};
             begin = end + 1;
         }
@@ -64,16 +65,16 @@ constexpr std::uint64_t kRemovalNs = 60ULL * 1'000'000'000ULL;
 
 // Durable before anything is taken away: a removal that is cut short is finished by reconcile.
 // False: it is removed already.
-Result<bool> intend_removal(ledger::Ledger& ledger, const SandboxId& id, const std::string& operation,
-                            const sys::ProcessIdentity& self)
+Result<bool> intend_removal(ledger::Ledger& ledger, const SandboxId& id,
+                            const std::string& operation, const sys::ProcessIdentity& self)
 {
     failpoint("rm.before-intent");
     const auto now = TRY(ledger::now());
     auto transaction = TRY(ledger.begin());
     const auto sandbox = TRY(transaction.get(id));
     if (sandbox.state == ledger::State::deleted) return false;
-    TRY(transaction.claim({operation, id, "rm", "", self, "unwind", now.boottime_ns + kRemovalNs}, now,
-                          is_alive));
+    TRY(transaction.claim({operation, id, "rm", "", self, "unwind", now.boottime_ns + kRemovalNs},
+                          now, is_alive));
     TRY_VOID(transaction.set_desired(id, ledger::Desired::deleted));
     TRY_VOID(transaction.commit());
     failpoint("rm.after-intent");
@@ -91,10 +92,14 @@ std::string shown_state(const Listed& listed)
 canon::Json summarize(const Listed& listed)
 {
     const ledger::Sandbox& s = listed.sandbox;
-    return {{"id", s.id.str()},           {"name", s.name.str()},
-            {"profile", s.profile},       {"driver", s.driver},
-            {"isolation_class", s.isolation_class}, {"state", shown_state(listed)},
-            {"generation", s.generation}, {"created", s.created.utc},
+    return {{"id", s.id.str()},
+            {"name", s.name.str()},
+            {"profile", s.profile},
+            {"driver", s.driver},
+            {"isolation_class", s.isolation_class},
+            {"state", shown_state(listed)},
+            {"generation", s.generation},
+            {"created", s.created.utc},
             {"exit", exit_json(s.exit)}};
 }
 
@@ -120,7 +125,8 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
     const auto sandbox = TRY(ledger.find(id));
     auto entries = TRY(ledger.entries(id));
     std::erase_if(entries, [](const ledger::Entry& entry) {
-        return entry.state == ledger::EntryState::undone || entry.kind == ledger::EntryKind::log_files;
+        return entry.state == ledger::EntryState::undone ||
+               entry.kind == ledger::EntryKind::log_files;
     });
     const driver::Unwound unwound = driver::unwind(entries, open.context);
     failpoint("rm.after-unwind");
@@ -131,7 +137,8 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
     for (const auto* list : {&unwound.gone, &unwound.foreign}) {
         for (const ledger::Entry& entry : *list) {
             TRY_VOID(transaction.undone(entry.seq));
-            receipt.items.push_back({std::string(ledger::to_string(entry.kind)), entry.name, true, true, true});
+            receipt.items.push_back(
+                {std::string(ledger::to_string(entry.kind)), entry.name, true, true, true});
         }
     }
     if (!unwound.left.empty()) {
@@ -159,21 +166,25 @@ Status record_reconcile(const Host& host, ledger::Ledger& ledger, const Report& 
     if (!report.found.empty()) {
         audit::Reconciled event;
         event.sandboxes = report.sandboxes;
-        for (const ReportLine& line : report.removed) event.actions.push_back({line.what, "removed", "gone"});
-        for (const ReportLine& line : report.left) event.actions.push_back({line.what, "left alone", line.why});
+        for (const ReportLine& line : report.removed)
+            event.actions.push_back({line.what, "removed", "gone"});
+        for (const ReportLine& line : report.left)
+            event.actions.push_back({line.what, "left alone", line.why});
         for (const ReportLine& line : report.now_resting) {
             event.actions.push_back({line.id.str(), "rests", line.what});
         }
         const auto now = TRY(ledger::now());
         auto transaction = TRY(ledger.begin());
-        TRY_VOID(shim::queue_audit(ledger, transaction, {{}, {}, 0, {}, now.utc}, {std::move(event)}));
+        TRY_VOID(
+            shim::queue_audit(ledger, transaction, {{}, {}, 0, {}, now.utc}, {std::move(event)}));
         TRY_VOID(transaction.commit());
     }
     return shim::flush_audit(ledger, host.paths.state);
 }
 
 Result<std::optional<audit::Broken>> check_audit_file(const std::string& path,
-                                                      const audit::Head& expected, audit::Head& found)
+                                                      const audit::Head& expected,
+                                                      audit::Head& found)
 {
     audit::Verifier verifier;
     TRY_VOID(for_each_line(path, [&](std::string_view line) { return verifier.feed(line); }));

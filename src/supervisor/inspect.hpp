@@ -24,7 +24,8 @@ std::string shown_state(const Listed& listed);
 // forgets the oldest removed ones.
 [[nodiscard]] Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId& id);
 
-[[nodiscard]] Status record_reconcile(const Host& host, ledger::Ledger& ledger, const Report& report);
+[[nodiscard]] Status record_reconcile(const Host& host, ledger::Ledger& ledger,
+                                      const Report& report);
 
 // Reads the log line by line. `found` becomes the head that the file has.
 [[nodiscard]] Result<std::optional<audit::Broken>> check_audit_file(const std::string& path,

@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "base/failpoint.hpp"
+#include "canon/json.hpp"
 #include "driver/oci/compile.hpp"
 #include "driver/oci/launch.hpp"
 #include "driver/resources.hpp"
@@ -17,7 +18,6 @@
 #include "shim/guest_link.hpp"
 #include "supervisor/stdin_pump.hpp"
 #include "sys/file.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::supervisor {
 
@@ -82,8 +82,9 @@ Result<Prepared> prepare_launch(const Host& host, const SandboxId& id, const std
     return p;
 }
 
-Result<ledger::Sandbox> describe(const Host& host, const Prepared& p, const plan::ExecutionPlan& plan,
-                                 const RunRequest& request, const sys::ProcessIdentity& shim)
+Result<ledger::Sandbox> describe(const Host& host, const Prepared& p,
+                                 const plan::ExecutionPlan& plan, const RunRequest& request,
+                                 const sys::ProcessIdentity& shim)
 {
     ledger::Sandbox row;
     row.id = p.binding.id;
@@ -120,7 +121,8 @@ Status check_capacity(const Host& host, ledger::Ledger& ledger)
 
 // One commit: the row, the id range, every intent, the claim and the audit line.
 Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledger::Ledger& ledger,
-                                                          Prepared& p, const plan::ExecutionPlan& plan,
+                                                          Prepared& p,
+                                                          const plan::ExecutionPlan& plan,
                                                           const RunRequest& request,
                                                           const sys::ProcessIdentity& shim)
 {
@@ -130,7 +132,8 @@ Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledg
     TRY_VOID(transaction.insert(row));
     TRY(transaction.begin_generation(row.id));
     TRY_VOID(transaction.set_shim(row.id, shim));
-    const auto range = TRY(transaction.allocate_ids(row.id, {host.config.id_base, host.config.id_ranges}));
+    const auto range = TRY(
+        transaction.allocate_ids(row.id, {host.config.id_base, host.config.id_ranges}));
     p.binding.id_base = range.first;
     const std::uint64_t first = TRY(transaction.intend(row.id, p.intents));
     TRY_VOID(transaction.observed(first, ledger::encode(shim)));
@@ -146,8 +149,8 @@ Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledg
     failpoint("intent.after");
     std::vector<shim::JournaledIntent> journaled;
     for (std::size_t i = 0; i < p.intents.size(); ++i) {
-        journaled.push_back({first + i, std::string(ledger::to_string(p.intents[i].kind)),
-                             p.intents[i].name});
+        journaled.push_back(
+            {first + i, std::string(ledger::to_string(p.intents[i].kind)), p.intents[i].name});
     }
     return journaled;
 }
@@ -240,7 +243,8 @@ private:
         signalfd_siginfo info{};
         if (read(signals_.get(), &info, sizeof info) != sizeof info) return;
         const auto signal = static_cast<int>(info.ssi_signo);
-        static_cast<void>(connection_.send(shim::SignalRequest{signal == SIGHUP ? SIGTERM : signal}));
+        static_cast<void>(
+            connection_.send(shim::SignalRequest{signal == SIGHUP ? SIGTERM : signal}));
     }
 
     sys::ProcessIdentity shim_;
@@ -269,13 +273,15 @@ Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim ear
     Prepared prepared = TRY(prepare_launch(host, early.id, name, plan));
 
     shim::LaunchRequest message;
-    message.intents = TRY(commit_intents(host, ledger, prepared, plan, request, early.shim.identity));
+    message.intents = TRY(
+        commit_intents(host, ledger, prepared, plan, request, early.shim.identity));
     message.binding = prepared.binding;
     message.plan_file = TRY(plan::encode_file(plan));
     message.operation = prepared.operation;
     message.state_root = host.paths.state;
     message.cgroup_parent = host.cgroup_parent();
-    message.on_exit = request.keep == Keep::remove_on_exit ? shim::OnExit::remove : shim::OnExit::keep;
+    message.on_exit = request.keep == Keep::remove_on_exit ? shim::OnExit::remove
+                                                           : shim::OnExit::keep;
     message.log = {host.config.log_size.count, host.config.log_files};
 
     std::vector<int> fds;

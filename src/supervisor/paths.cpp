@@ -60,8 +60,10 @@ Paths find_paths(const std::string& root)
         const char* home = std::getenv("HOME");
         const std::string base = home != nullptr ? home : "/nonexistent";
         const std::string uid = std::to_string(geteuid());
-        paths.config = paths.root + xdg("XDG_CONFIG_HOME", base + "/.config") + "/sandbox/config.toml";
-        paths.profiles = paths.root + xdg("XDG_CONFIG_HOME", base + "/.config") + "/sandbox/profiles.d";
+        paths.config = paths.root + xdg("XDG_CONFIG_HOME", base + "/.config") +
+                       "/sandbox/config.toml";
+        paths.profiles = paths.root + xdg("XDG_CONFIG_HOME", base + "/.config") +
+                         "/sandbox/profiles.d";
         // Organisation bundles bind everyone: always the system's.
         paths.bundles = paths.root + "/etc/sandbox/org.d";
         paths.state = paths.root + xdg("XDG_STATE_HOME", base + "/.local/state") + "/sandbox";

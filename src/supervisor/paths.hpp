@@ -17,7 +17,8 @@ struct Paths {
     std::string bundles;     // ROOT/etc/sandbox/org.d
     std::string state;       // ROOT/var/lib/sandbox
     std::string run;         // ROOT/run/sandbox
-    std::string program_dir; // folder of the running program: sandbox-shim and sandbox-init live there
+    std::string
+        program_dir; // folder of the running program: sandbox-shim and sandbox-init live there
 
     std::string ledger() const { return state + "/ledger.db"; }
     std::string audit() const { return state + "/audit.jsonl"; }

@@ -14,7 +14,8 @@ PlanOutcome resolve_located(const Host& host, profile::LocatedProfile located,
                             const facts::CapabilitySnapshot* elsewhere)
 {
     const resolve::Request request{std::move(located.profile), std::move(located.where)};
-    auto resolution = resolve::resolve(request, host.policy, elsewhere ? *elsewhere : host.snapshot);
+    auto resolution = resolve::resolve(request, host.policy,
+                                       elsewhere ? *elsewhere : host.snapshot);
     if (auto* denials = std::get_if<std::vector<resolve::Denial>>(&resolution)) {
         return std::move(*denials);
     }
@@ -77,8 +78,10 @@ Result<PlanOutcome> make_plan_again(const Host& host, std::string_view plan_file
     PlanOutcome outcome = resolve_located(host, std::move(located), nullptr);
     const auto* now = std::get_if<plan::ExecutionPlan>(&outcome);
     if (now == nullptr || *now == carried) return outcome;
-    return fail(Code::denied, "the plan file no longer holds: resolved again today, it gives another "
-                              "plan" + differing_keys(carried, *now));
+    return fail(Code::denied,
+                "the plan file no longer holds: resolved again today, it gives another "
+                "plan" +
+                    differing_keys(carried, *now));
 }
 
 }  // namespace sandbox::supervisor

@@ -90,7 +90,8 @@ private:
 
     void note(const Action& action, const Status& status)
     {
-        if (!status) report_.left.push_back({action.id, subject_of(action), status.error().message()});
+        if (!status)
+            report_.left.push_back({action.id, subject_of(action), status.error().message()});
     }
 
     // Claims it, looks again (what was seen before may be stale), acts, and lets go.
@@ -108,7 +109,8 @@ private:
         auto observed = TRY(observe(view, {}, context_));
         if (outcome.previous) observed.holders[outcome.previous->operation] = Life::dead;
         for (const auto& action : diff(view, observed)) {
-            if (action.kind == Action::Kind::unwind) return unwind(view.sandboxes.front(), action, operation);
+            if (action.kind == Action::Kind::unwind)
+                return unwind(view.sandboxes.front(), action, operation);
             if (action.kind == Action::Kind::release_claim) {
                 report_.removed.push_back({id, "claim " + action.operation, action.why});
             }
@@ -120,9 +122,9 @@ private:
     {
         const auto moment = TRY(ledger::now());
         auto transaction = TRY(ledger_.begin());
-        auto outcome = TRY(transaction.claim({operation, id, "reconcile", "", self_.identity, "unwind",
-                                              moment.boottime_ns + kHold},
-                                             moment, self_.alive));
+        auto outcome = TRY(transaction.claim(
+            {operation, id, "reconcile", "", self_.identity, "unwind", moment.boottime_ns + kHold},
+            moment, self_.alive));
         failpoint("reconcile.before-claim");
         TRY_VOID(transaction.commit());
         failpoint("reconcile.claimed");
@@ -233,7 +235,8 @@ Result<Report> reconcile(Ledger& ledger, const driver::ResourceContext& context)
     const auto observed = TRY(observe(view, std::move(candidates), context));
     Report report = TRY(apply(ledger, context, view, observed));
     // A shim that was killed could not leave its cgroup; busy ones stay.
-    TRY_VOID(sys::cgroup::remove_if_empty(context.cgroups, driver::shims_cgroup(context.cgroup_parent)));
+    TRY_VOID(
+        sys::cgroup::remove_if_empty(context.cgroups, driver::shims_cgroup(context.cgroup_parent)));
     TRY_VOID(sys::cgroup::remove_if_empty(context.cgroups, context.cgroup_parent));
     return report;
 }

@@ -107,7 +107,8 @@ void judge(const Subject& subject, const Observed& observed, std::vector<Action>
         if (!held && subject.claim != nullptr) {
             action.kind = Action::Kind::release_claim;
             action.operation = subject.claim->operation;
-            action.why = "whoever did \"" + subject.claim->verb + "\" is gone or late; the sandbox lives";
+            action.why = "whoever did \"" + subject.claim->verb +
+                         "\" is gone or late; the sandbox lives";
             actions.push_back(std::move(action));
         } else if (held && !lives && !action.why.empty()) {
             action.kind = Action::Kind::leave;
@@ -139,7 +140,8 @@ std::string doubt(const Orphan& orphan, const LedgerView& ledger)
     if (orphan.live_process) return "a process still runs for it";
     if (orphan.kind == OrphanKind::cgroup) {
         if (orphan.populated) return "processes are in it";
-        if (!orphan.has_our_folder) return "no folder of ours goes with it: it may be another root's";
+        if (!orphan.has_our_folder)
+            return "no folder of ours goes with it: it may be another root's";
     }
     return {};
 }
@@ -172,7 +174,8 @@ std::vector<Action> diff(const LedgerView& ledger, const Observed& observed)
         action.id = orphan.id;
         action.orphan = orphan;
         action.why = doubt(orphan, ledger);
-        action.kind = action.why.empty() ? Action::Kind::remove_orphan : Action::Kind::report_foreign;
+        action.kind = action.why.empty() ? Action::Kind::remove_orphan
+                                         : Action::Kind::report_foreign;
         if (action.why.empty()) action.why = "no ledger row stands behind it";
         actions.push_back(std::move(action));
     }

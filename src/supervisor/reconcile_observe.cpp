@@ -99,8 +99,8 @@ Result<std::vector<Orphan>> find_candidates(const driver::ResourceContext& conte
         cgroups.insert(names.begin(), names.end());
     }
     for (const auto& id : cgroups) {
-        const std::string name =
-            driver::resource_name(EntryKind::cgroup_root, SandboxId(id), context.cgroup_parent);
+        const std::string name = driver::resource_name(EntryKind::cgroup_root, SandboxId(id),
+                                                       context.cgroup_parent);
         found.push_back(Orphan{OrphanKind::cgroup, SandboxId(id), name});
     }
     for (const auto& id : TRY(ids_in(context.run_root, "."))) {

@@ -87,9 +87,9 @@ public:
     virtual ~SandboxService() = default;
 
     // Resolves against this host, or against a snapshot saved elsewhere.
-    [[nodiscard]] virtual Result<PlanOutcome> plan(
-        const ProfileText& profile, const Adjustments& adjustments,
-        const facts::CapabilitySnapshot* elsewhere) = 0;
+    [[nodiscard]] virtual Result<PlanOutcome> plan(const ProfileText& profile,
+                                                   const Adjustments& adjustments,
+                                                   const facts::CapabilitySnapshot* elsewhere) = 0;
     // Resolves the request a plan file carries again; a different result names the keys.
     [[nodiscard]] virtual Result<PlanOutcome> plan_again(std::string_view plan_file) = 0;
 

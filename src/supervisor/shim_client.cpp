@@ -98,7 +98,9 @@ Result<std::optional<shim::Reply>> ShimConnection::receive(sys::Deadline deadlin
 
 Result<FreshShim> start_shim(const Host& host, const SandboxId& id)
 {
-    const auto value = [&](std::string_view fact) { return std::string(host.snapshot.value(fact)); };
+    const auto value = [&](std::string_view fact) {
+        return std::string(host.snapshot.value(fact));
+    };
     std::vector<std::string> words{"shim:" + id.str(),
                                    host.paths.state,
                                    value(facts::name::kOciRuntimePath),

@@ -46,8 +46,10 @@ void StdinPump::read_more()
 void StdinPump::write_more()
 {
     const ssize_t count = write(pipe_.get(), held_.data(), held_.size());
-    if (count > 0) held_.erase(0, static_cast<std::size_t>(count));
-    else if (count < 0 && errno != EINTR && errno != EAGAIN) pipe_.reset();
+    if (count > 0)
+        held_.erase(0, static_cast<std::size_t>(count));
+    else if (count < 0 && errno != EINTR && errno != EAGAIN)
+        pipe_.reset();
 }
 
 }  // namespace sandbox::supervisor

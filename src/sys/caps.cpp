@@ -14,6 +14,7 @@ namespace sandbox::sys {
 namespace {
 
 // linux/capability.h, in number order; 40 is the last one of 6.18.
+// clang-format off: a table
 constexpr std::array<std::string_view, 41> kNames{
     "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID",
     "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE",
@@ -24,19 +25,14 @@ constexpr std::array<std::string_view, 41> kNames{
     "CAP_AUDIT_CONTROL", "CAP_SETFCAP", "CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG",
     "CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF",
     "CAP_CHECKPOINT_RESTORE"};
+// clang-format on
 
 // A set is two 32-bit words in the kernel's call (capset(2), version 3).
 constexpr int kMaxCap = 63;
 
-std::uint32_t low(CapSet set)
-{
-    return static_cast<std::uint32_t>(set & 0xffffffffU);
-}
+std::uint32_t low(CapSet set) { return static_cast<std::uint32_t>(set & 0xffffffffU); }
 
-std::uint32_t high(CapSet set)
-{
-    return static_cast<std::uint32_t>(set >> 32);
-}
+std::uint32_t high(CapSet set) { return static_cast<std::uint32_t>(set >> 32); }
 
 CapSet join(std::uint32_t lower, std::uint32_t upper)
 {
@@ -63,10 +59,7 @@ std::string_view cap_name(int number) noexcept
     return kNames[static_cast<std::size_t>(number)];
 }
 
-std::span<const std::string_view> all_cap_names() noexcept
-{
-    return kNames;
-}
+std::span<const std::string_view> all_cap_names() noexcept { return kNames; }
 
 Result<CapSet> cap_set(std::span<const std::string> names)
 {
@@ -128,16 +121,13 @@ int set_ambient(CapSet set) noexcept
     if (prctl_value(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL) != 0) return errno;
     for (int number = 0; number <= kMaxCap; ++number) {
         if ((set >> number & 1U) == 0) continue;
-        if (prctl_value(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE,
-                        static_cast<unsigned long>(number)) != 0)
+        if (prctl_value(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, static_cast<unsigned long>(number)) !=
+            0)
             return errno;
     }
     return 0;
 }
 
-int set_no_new_privs() noexcept
-{
-    return prctl_value(PR_SET_NO_NEW_PRIVS, 1) == 0 ? 0 : errno;
-}
+int set_no_new_privs() noexcept { return prctl_value(PR_SET_NO_NEW_PRIVS, 1) == 0 ? 0 : errno; }
 
 }  // namespace sandbox::sys

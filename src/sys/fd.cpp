@@ -16,10 +16,7 @@ const std::uint64_t kNoSymlinks = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
 
 namespace {
 
-bool has_nul(const std::string& path)
-{
-    return path.find('\0') != std::string::npos;
-}
+bool has_nul(const std::string& path) { return path.find('\0') != std::string::npos; }
 
 std::unexpected<Error> nul_in_path()
 {
@@ -124,9 +121,6 @@ Result<FileIdentity> identity_of_fd(int fd)
     return FileIdentity{info.st_dev, info.st_ino};
 }
 
-std::string fd_path(int fd)
-{
-    return "/proc/self/fd/" + std::to_string(fd);
-}
+std::string fd_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
 }  // namespace sandbox::sys

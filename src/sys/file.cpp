@@ -79,8 +79,7 @@ Status write_control_at(int dir, const std::string& path, std::string_view value
 
 Status write_file_at(int dir, const std::string& path, std::string_view bytes, mode_t mode)
 {
-    const UniqueFd fd =
-        TRY(open_at(dir, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
+    const UniqueFd fd = TRY(open_at(dir, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     // The umask is the caller's: the mode asked for is the mode that counts.
     if (::fchmod(fd.get(), mode) != 0) return fail_errno("fchmod", path);
     return write_all(fd.get(), bytes);
@@ -91,8 +90,8 @@ Status replace_file_at(int dir, const std::string& path, std::string_view bytes,
     const std::string temporary = path + ".new";
     if (::unlinkat(dir, temporary.c_str(), 0) != 0 && errno != ENOENT)
         return fail_errno("unlinkat", temporary);
-    const UniqueFd fd =
-        TRY(open_at(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
+    const UniqueFd fd = TRY(
+        open_at(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     if (::fchmod(fd.get(), mode) != 0) return fail_errno("fchmod", temporary);
     TRY_VOID(write_all(fd.get(), bytes));
     TRY_VOID(fsync_fd(fd.get()));

@@ -17,8 +17,7 @@ namespace sandbox::sys {
 
 // Reads to end of file. More than `limit` bytes is Code::resource_exhausted, never a cut.
 [[nodiscard]] Result<std::string> read_all(int fd, std::size_t limit);
-[[nodiscard]] Result<std::string> read_file_at(int dir, const std::string& path,
-                                               std::size_t limit);
+[[nodiscard]] Result<std::string> read_file_at(int dir, const std::string& path, std::size_t limit);
 [[nodiscard]] Result<std::string> read_file(const std::string& path, std::size_t limit);
 
 // Loops over short writes and EINTR. A full pipe that is non-blocking is Code::resource_exhausted.

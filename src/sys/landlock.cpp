@@ -64,8 +64,7 @@ int build(const LandlockRules& rules, const char** failed_path) noexcept
 {
     if (const int bad = fits(rules)) return -bad;
     const RulesetAttr attr{rules.handled_fs, rules.handled_net, rules.scopes};
-    const long made =
-        ::syscall(SYS_landlock_create_ruleset, &attr, attr_size(rules.abi), 0U);
+    const long made = ::syscall(SYS_landlock_create_ruleset, &attr, attr_size(rules.abi), 0U);
     if (made < 0) return -errno;
     UniqueFd ruleset(static_cast<int>(made));
     for (const LandlockPathRule& rule : rules.paths) {
@@ -103,10 +102,7 @@ std::uint64_t all_fs(int abi) noexcept
     return bits;
 }
 
-std::uint64_t all_net(int abi) noexcept
-{
-    return abi >= 4 ? kNetBind | kNetConnect : 0;
-}
+std::uint64_t all_net(int abi) noexcept { return abi >= 4 ? kNetBind | kNetConnect : 0; }
 
 std::uint64_t all_scopes(int abi) noexcept
 {

@@ -38,9 +38,9 @@ std::uint64_t file_only(std::uint64_t access) noexcept;  // bits that may be giv
 }  // namespace landlock
 
 struct LandlockPathRule {
-    std::string path;          // opened O_PATH; a missing path is an error, never skipped
+    std::string path;  // opened O_PATH; a missing path is an error, never skipped
     std::uint64_t access = 0;  // bits beyond the ABI are an error, except that for a non-folder
-                               // the folder-only bits are taken off
+        // the folder-only bits are taken off
     bool operator==(const LandlockPathRule&) const = default;
 };
 struct LandlockPortRule {

@@ -34,10 +34,7 @@ std::uint64_t bits(const MountAttributes& attributes)
     return set;
 }
 
-unsigned recursive(Depth depth)
-{
-    return depth == Depth::recursive ? AT_RECURSIVE : 0U;
-}
+unsigned recursive(Depth depth) { return depth == Depth::recursive ? AT_RECURSIVE : 0U; }
 
 // The kernel says what it disliked through the context descriptor (fsopen: "e overlay: …").
 std::string complaint(int context)
@@ -52,8 +49,8 @@ Status configure(int context, unsigned command, const char* key, const char* val
 {
     if (::syscall(SYS_fsconfig, context, command, key, value, 0) == 0) return {};
     const int saved = errno;
-    const std::string subject =
-        (key != nullptr ? std::string(key) : std::string("create")) + complaint(context);
+    const std::string subject = (key != nullptr ? std::string(key) : std::string("create")) +
+                                complaint(context);
     return fail(Error::from_errno(saved, "fsconfig", subject));
 }
 
@@ -110,8 +107,8 @@ Result<UniqueFd> make_filesystem(const std::string& type, const FsOptions& optio
             TRY_VOID(configure(context.get(), FSCONFIG_SET_STRING, key.c_str(), value.c_str()));
     }
     TRY_VOID(configure(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr));
-    UniqueFd mount(static_cast<int>(
-        ::syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, bits(attributes))));
+    UniqueFd mount(
+        static_cast<int>(::syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, bits(attributes))));
     if (!mount) return fail_errno("fsmount", type);
     if (attributes.userns_fd >= 0) {
         MountAttributes idmap;
@@ -150,15 +147,9 @@ Result<UniqueFd> make_overlay(const std::vector<std::string>& lower, const std::
         attributes);
 }
 
-Status unmount(const std::string& path)
-{
-    return detach(path, 0);
-}
+Status unmount(const std::string& path) { return detach(path, 0); }
 
-Status unmount_lazy(const std::string& path)
-{
-    return detach(path, kDetach);
-}
+Status unmount_lazy(const std::string& path) { return detach(path, kDetach); }
 
 Status make_all_private()
 {

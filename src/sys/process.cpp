@@ -59,11 +59,9 @@ Result<ProcessIdentity> read_identity(pid_t pid, int pidfd)
 
 bool same(const ProcessIdentity& one, const ProcessIdentity& other)
 {
-    if (one.pid != other.pid || one.start_time != other.start_time ||
-        one.boot_id != other.boot_id)
+    if (one.pid != other.pid || one.start_time != other.start_time || one.boot_id != other.boot_id)
         return false;
-    return one.pidfd_inode == 0 || other.pidfd_inode == 0 ||
-           one.pidfd_inode == other.pidfd_inode;
+    return one.pidfd_inode == 0 || other.pidfd_inode == 0 || one.pidfd_inode == other.pidfd_inode;
 }
 
 }  // namespace
@@ -91,10 +89,7 @@ Result<ProcessIdentity> identity_of(pid_t pid)
     return identity;
 }
 
-Result<Pidfd> Pidfd::open(pid_t pid)
-{
-    return Pidfd(TRY(open_pidfd(pid)), pid);
-}
+Result<Pidfd> Pidfd::open(pid_t pid) { return Pidfd(TRY(open_pidfd(pid)), pid); }
 
 Result<Pidfd> Pidfd::open(const ProcessIdentity& identity)
 {
@@ -111,10 +106,7 @@ Status Pidfd::send_signal(int signal) const
     return {};
 }
 
-Result<bool> Pidfd::ended() const
-{
-    return wait_ended(Deadline::at_boottime_ns(0));
-}
+Result<bool> Pidfd::ended() const { return wait_ended(Deadline::at_boottime_ns(0)); }
 
 Result<bool> Pidfd::wait_ended(Deadline deadline) const
 {

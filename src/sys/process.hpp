@@ -66,12 +66,12 @@ private:
 
 struct CloneOptions {
     std::uint64_t flags = 0;  // CLONE_NEW*; CLONE_PIDFD is always added
-    int cgroup_dir = -1;      // v2 folder descriptor: CLONE_INTO_CGROUP
+    int cgroup_dir = -1;  // v2 folder descriptor: CLONE_INTO_CGROUP
     int exit_signal = SIGCHLD;
 };
 
 struct CloneResult {
-    pid_t pid = 0;   // 0 in the child
+    pid_t pid = 0;  // 0 in the child
     UniqueFd pidfd;  // parent only
 };
 

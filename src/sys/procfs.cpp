@@ -13,25 +13,16 @@ Result<ProcDir> ProcDir::open(pid_t pid)
     return ProcDir(TRY(open_dir("/proc/" + std::to_string(pid))));
 }
 
-Result<ProcDir> ProcDir::self()
-{
-    return ProcDir(TRY(open_dir("/proc/self")));
-}
+Result<ProcDir> ProcDir::self() { return ProcDir(TRY(open_dir("/proc/self"))); }
 
 Result<std::string> ProcDir::text(const std::string& name) const
 {
     return read_file_at(fd_.get(), name, kProcFileLimit);
 }
 
-Result<ProcStat> ProcDir::stat() const
-{
-    return parse_stat(TRY(text("stat")));
-}
+Result<ProcStat> ProcDir::stat() const { return parse_stat(TRY(text("stat"))); }
 
-Result<ProcStatus> ProcDir::status() const
-{
-    return parse_status(TRY(text("status")));
-}
+Result<ProcStatus> ProcDir::status() const { return parse_status(TRY(text("status"))); }
 
 Result<std::vector<IdMapping>> ProcDir::uid_map() const
 {

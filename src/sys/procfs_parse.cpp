@@ -13,10 +13,7 @@ namespace {
 constexpr std::size_t kMaxItems = 65536;
 constexpr std::size_t kMaxIdMapLines = 340;  // user_namespaces(7)
 
-std::unexpected<Error> corrupt(std::string what)
-{
-    return fail(Code::corrupt, std::move(what));
-}
+std::unexpected<Error> corrupt(std::string what) { return fail(Code::corrupt, std::move(what)); }
 
 template <class T>
 std::optional<T> number(std::string_view text, int base = 10)
@@ -92,8 +89,17 @@ bool read_one(std::string_view text, T& into, int base = 10)
 
 // Which of the keys that must be there have been seen.
 enum Seen : unsigned {
-    kUid = 1, kGid = 2, kGroups = 4, kInh = 8, kPrm = 16, kEff = 32, kBnd = 64, kAmb = 128,
-    kNnp = 256, kSeccomp = 512, kAllSeen = 1023
+    kUid = 1,
+    kGid = 2,
+    kGroups = 4,
+    kInh = 8,
+    kPrm = 16,
+    kEff = 32,
+    kBnd = 64,
+    kAmb = 128,
+    kNnp = 256,
+    kSeccomp = 512,
+    kAllSeen = 1023
 };
 
 struct StatusReader {
@@ -144,10 +150,7 @@ std::string_view trimmed(std::string_view text)
     return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-bool is_octal(char digit)
-{
-    return digit >= '0' && digit <= '7';
-}
+bool is_octal(char digit) { return digit >= '0' && digit <= '7'; }
 
 // mangle() in fs/proc_namespace.c writes blank, tab, newline, backslash and '#' as \ooo.
 std::string unescape(std::string_view text)
@@ -157,8 +160,8 @@ std::string unescape(std::string_view text)
     for (std::size_t at = 0; at < text.size(); ++at) {
         if (text[at] == '\\' && at + 3 < text.size() && is_octal(text[at + 1]) &&
             is_octal(text[at + 2]) && is_octal(text[at + 3])) {
-            const int value =
-                (text[at + 1] - '0') * 64 + (text[at + 2] - '0') * 8 + (text[at + 3] - '0');
+            const int value = (text[at + 1] - '0') * 64 + (text[at + 2] - '0') * 8 +
+                              (text[at + 3] - '0');
             plain += static_cast<char>(value);
             at += 3;
         } else {
@@ -286,8 +289,7 @@ Result<std::vector<CgroupLine>> parse_cgroup(std::string_view text)
         const auto hierarchy = number<std::uint32_t>(take(line, ':'));
         const auto colon = line.find(':');
         if (!hierarchy || colon == std::string_view::npos || lines.size() == kMaxItems)
-            return corrupt("cgroup: line " + std::to_string(lines.size() + 1) +
-                           " does not parse");
+            return corrupt("cgroup: line " + std::to_string(lines.size() + 1) + " does not parse");
         CgroupLine parsed;
         parsed.hierarchy = *hierarchy;
         parsed.controllers = split(line.substr(0, colon), ',');

@@ -17,15 +17,22 @@ struct Name {
 };
 
 // getrlimit(2); the spelling is the constant's, lower case, as in limits.conf and ulimit docs.
-constexpr std::array kNames{
-    Name{"as", RLIMIT_AS},           Name{"core", RLIMIT_CORE},
-    Name{"cpu", RLIMIT_CPU},         Name{"data", RLIMIT_DATA},
-    Name{"fsize", RLIMIT_FSIZE},     Name{"locks", RLIMIT_LOCKS},
-    Name{"memlock", RLIMIT_MEMLOCK}, Name{"msgqueue", RLIMIT_MSGQUEUE},
-    Name{"nice", RLIMIT_NICE},       Name{"nofile", RLIMIT_NOFILE},
-    Name{"nproc", RLIMIT_NPROC},     Name{"rss", RLIMIT_RSS},
-    Name{"rtprio", RLIMIT_RTPRIO},   Name{"rttime", RLIMIT_RTTIME},
-    Name{"sigpending", RLIMIT_SIGPENDING}, Name{"stack", RLIMIT_STACK}};
+constexpr std::array kNames{Name{"as", RLIMIT_AS},
+                            Name{"core", RLIMIT_CORE},
+                            Name{"cpu", RLIMIT_CPU},
+                            Name{"data", RLIMIT_DATA},
+                            Name{"fsize", RLIMIT_FSIZE},
+                            Name{"locks", RLIMIT_LOCKS},
+                            Name{"memlock", RLIMIT_MEMLOCK},
+                            Name{"msgqueue", RLIMIT_MSGQUEUE},
+                            Name{"nice", RLIMIT_NICE},
+                            Name{"nofile", RLIMIT_NOFILE},
+                            Name{"nproc", RLIMIT_NPROC},
+                            Name{"rss", RLIMIT_RSS},
+                            Name{"rtprio", RLIMIT_RTPRIO},
+                            Name{"rttime", RLIMIT_RTTIME},
+                            Name{"sigpending", RLIMIT_SIGPENDING},
+                            Name{"stack", RLIMIT_STACK}};
 
 }  // namespace
 

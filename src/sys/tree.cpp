@@ -102,8 +102,7 @@ Result<std::vector<int>> open_numbers(int proc_fd_dir, std::size_t limit)
             at += entry->d_reclen;
             const std::string_view name = entry->d_name;
             int number = 0;
-            const auto parsed =
-                std::from_chars(name.data(), name.data() + name.size(), number);
+            const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
             if (parsed.ec != std::errc{}) continue;  // "." and ".."
             if (numbers.size() == limit)
                 return fail(Code::resource_exhausted, "too many open descriptors to list");

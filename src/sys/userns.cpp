@@ -17,8 +17,7 @@ namespace {
 {
     pipe.write.reset();
     char byte = 0;
-    while (::read(pipe.read.get(), &byte, 1) > 0) {
-    }
+    while (::read(pipe.read.get(), &byte, 1) > 0) {}
     ::_exit(0);
 }
 

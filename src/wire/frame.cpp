@@ -103,8 +103,8 @@ Decoded<std::optional<Frame>> FrameDecoder::next(std::span<const std::byte>& inp
     if (failure_) return std::unexpected(*failure_);
     if (header_fill_ < kHeaderSize) {
         const std::size_t count = std::min(kHeaderSize - header_fill_, input.size());
-        std::ranges::copy(input.first(count), header_bytes_.begin() +
-                                                  static_cast<std::ptrdiff_t>(header_fill_));
+        std::ranges::copy(input.first(count),
+                          header_bytes_.begin() + static_cast<std::ptrdiff_t>(header_fill_));
         header_fill_ += count;
         input = input.subspan(count);
         if (header_fill_ < kHeaderSize) return std::nullopt;
@@ -149,8 +149,8 @@ bool equal_in_constant_time(const Nonce& left, const Nonce& right) noexcept
 FirstFrame check_first_frame(Port port, std::span<const std::byte, kFirstFrameSize> bytes,
                              const Nonce& expected) noexcept
 {
-    const auto header =
-        decode_header(port, Direction::to_host, Stage::first, bytes.first<kHeaderSize>());
+    const auto header = decode_header(port, Direction::to_host, Stage::first,
+                                      bytes.first<kHeaderSize>());
     const TypeInfo* row = header ? row_of(header->type) : nullptr;
     if (row == nullptr || !row->opens || header->length != kFirstFrameSize - kHeaderSize) {
         return FirstFrame::refused;

@@ -7,12 +7,26 @@ namespace sandbox::wire {
 
 std::string_view to_string(RefusalCode code) noexcept
 {
-    static constexpr std::array<std::string_view, 20> kNames{
-        "",                      "peer_refused",  "version_mismatch",   "malformed",
-        "unknown_op",            "bad_id",        "unknown_instance",   "exists",
-        "wrong_state",           "out_of_bounds", "instance_limit",     "image_missing",
-        "image_digest_mismatch", "busy",          "unsupported",        "cross_device",
-        "verification_failed",   "gap",           "syscall_failed",     "absence_not_verified"};
+    static constexpr std::array<std::string_view, 20> kNames{"",
+                                                             "peer_refused",
+                                                             "version_mismatch",
+                                                             "malformed",
+                                                             "unknown_op",
+                                                             "bad_id",
+                                                             "unknown_instance",
+                                                             "exists",
+                                                             "wrong_state",
+                                                             "out_of_bounds",
+                                                             "instance_limit",
+                                                             "image_missing",
+                                                             "image_digest_mismatch",
+                                                             "busy",
+                                                             "unsupported",
+                                                             "cross_device",
+                                                             "verification_failed",
+                                                             "gap",
+                                                             "syscall_failed",
+                                                             "absence_not_verified"};
     const auto index = static_cast<std::size_t>(code);
     return index < kNames.size() ? kNames.at(index) : "unknown";
 }

@@ -67,8 +67,7 @@ void visit_landlock(A& a, In<A, Bootstrap> m)
     });
     // "No Landlock" is said once, never by a rule set that would then be silently unused.
     const bool unused = m.landlock_handled_fs == 0 && m.landlock_handled_net == 0 &&
-                        m.landlock_scoped == 0 && m.landlock.empty() &&
-                        m.landlock_ports.empty();
+                        m.landlock_scoped == 0 && m.landlock.empty() && m.landlock_ports.empty();
     a.require(m.landlock_abi != 0 || unused, "landlock_abi");
 }
 

@@ -103,7 +103,7 @@ struct Bootstrap {
     std::vector<EnvPair> env;     // 256; fixed part, OPEN.env is laid over it
     std::vector<Rlimit> rlimits;  // 16; of every session, OPEN.rlimits may only lower them
     std::uint32_t heartbeat_ms = kHeartbeatMs;  // quiet time on 5002 before HEARTBEAT
-    std::uint32_t silent_ms = kSilentMs;        // quiet time of a session before SILENT; 0: never
+    std::uint32_t silent_ms = kSilentMs;  // quiet time of a session before SILENT; 0: never
     std::uint32_t stop_grace_ms = 0;  // POWEROFF: between TERM and KILL; 0: KILL at once
     bool operator==(const Bootstrap&) const = default;
 };

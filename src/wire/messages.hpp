@@ -144,10 +144,9 @@ using PoweroffAck = EmptyMessage<0x0E>;
 using Fstrim = EmptyMessage<0x0F>;
 using FstrimStarted = EmptyMessage<0x10>;
 
-using ControlMessage =
-    std::variant<Hello, Welcome, Provision, Provisioned, Ready, ReadyAck, TimeSet, TimeAck, Rotate,
-                 Rotated, StatsRequest, Stats, Poweroff, PoweroffAck, Fstrim, FstrimStarted,
-                 ErrorMessage>;
+using ControlMessage = std::variant<Hello, Welcome, Provision, Provisioned, Ready, ReadyAck,
+                                    TimeSet, TimeAck, Rotate, Rotated, StatsRequest, Stats,
+                                    Poweroff, PoweroffAck, Fstrim, FstrimStarted, ErrorMessage>;
 
 // Port 5001, one session a connection.
 

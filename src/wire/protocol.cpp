@@ -66,7 +66,6 @@ constexpr std::array<TypeInfo, 50> kTable{{
     {0xE0, "BOOTSTRAP", Port::bootstrap, kToGuest, kMaxBootstrap, true},
 }};
 
-
 bool covers(Direction allowed, Direction asked) noexcept
 {
     return allowed == Direction::both || allowed == asked;
@@ -145,10 +144,7 @@ Failure::operator Error() const
     return Error(code_of(error), std::move(text));
 }
 
-std::span<const TypeInfo> message_table() noexcept
-{
-    return kTable;
-}
+std::span<const TypeInfo> message_table() noexcept { return kTable; }
 
 Decoded<TypeInfo> look_up(Port port, Direction direction, Stage stage, std::uint8_t type) noexcept
 {

@@ -25,10 +25,10 @@ inline constexpr std::uint32_t kMaxOpen = 1U << 20;        // OPEN: agents pass 
 inline constexpr std::uint32_t kMaxBootstrap = 256U << 10; // the record PID 1 reads once
 inline constexpr std::uint32_t kMaxInitPacket = 4U << 10;  // one SEQPACKET message, type included
 
-inline constexpr std::size_t kHeaderSize = 5;      // length u32, type u8
-inline constexpr std::size_t kNonceSize = 32;      // every nonce and token
-inline constexpr std::size_t kFirstFrameSize = 39; // header, version u16, nonce
-inline constexpr std::size_t kMaxItem = 128U << 10; // one argv item or env value of OPEN
+inline constexpr std::size_t kHeaderSize = 5;  // length u32, type u8
+inline constexpr std::size_t kNonceSize = 32;  // every nonce and token
+inline constexpr std::size_t kFirstFrameSize = 39;  // header, version u16, nonce
+inline constexpr std::size_t kMaxItem = 128U << 10;  // one argv item or env value of OPEN
 
 // Deadlines of docs/protocol.md, in milliseconds.
 inline constexpr std::uint32_t kReplyDeadlineMs = 10'000;
@@ -40,15 +40,15 @@ inline constexpr std::uint16_t kMaxSessions = 256;
 // Where a message may travel. The numbers of the first six are the vsock ports; the rest are
 // channels without one and never appear in a CONNECT line.
 enum class Port : std::uint16_t {
-    any = 0,           // ERROR only
-    init = 1,          // SEQPACKET between shim and sandbox-init
-    bootstrap = 2,     // the sealed memfd that sandbox-init reads once
-    helper = 3,        // the privileged helper; "guest" is then the helper
-    control = 5000,    // opened by the host, HELLO first
-    session = 5001,    // opened by the host, OPEN first; one session a connection
-    events = 5002,     // opened by the guest, EVENT_AUTH first
-    network = 5003,    // opened by the guest, NET_AUTH first
-    bridge = 5004,     // opened by the host, BRIDGE_OPEN first, raw bytes after BRIDGE_READY
+    any = 0,  // ERROR only
+    init = 1,  // SEQPACKET between shim and sandbox-init
+    bootstrap = 2,  // the sealed memfd that sandbox-init reads once
+    helper = 3,  // the privileged helper; "guest" is then the helper
+    control = 5000,  // opened by the host, HELLO first
+    session = 5001,  // opened by the host, OPEN first; one session a connection
+    events = 5002,  // opened by the guest, EVENT_AUTH first
+    network = 5003,  // opened by the guest, NET_AUTH first
+    bridge = 5004,  // opened by the host, BRIDGE_OPEN first, raw bytes after BRIDGE_READY
     ssh_agent = 5005,  // opened by the guest, AGENT_AUTH first, raw bytes after AGENT_READY
 };
 
@@ -91,7 +91,7 @@ struct TypeInfo {
     Port port;
     Direction direction;
     std::uint32_t ceiling;  // of the payload
-    bool opens;             // the opener's first frame, and never a later one
+    bool opens;  // the opener's first frame, and never a later one
 };
 
 // Sorted by type.

@@ -109,8 +109,7 @@ Decoded<Messages> decode_alternative(std::uint8_t type, std::span<const std::byt
 }
 
 // Type, port, direction and ceiling; the order of frames is the stream's business.
-Decoded<void> admit(Port port, Direction direction, std::uint8_t type,
-                    std::size_t length) noexcept;
+Decoded<void> admit(Port port, Direction direction, std::uint8_t type, std::size_t length) noexcept;
 
 template <class Messages>
 Decoded<Messages> decode_as(Direction direction, std::uint8_t type,

@@ -12,9 +12,8 @@ void visit(A& a, In<A, Open> m)
     a.number("uid", m.uid);
     a.number("gid", m.gid);
     visit_ids(a, "groups", m.groups, 1024);
-    a.list("argv", m.argv, kItems, [](auto& archive, auto& item) {
-        archive.text("argv", item, kMaxItem, Text::c_string);
-    });
+    a.list("argv", m.argv, kItems,
+           [](auto& archive, auto& item) { archive.text("argv", item, kMaxItem, Text::c_string); });
     visit_env(a, "env", m.env, kItems, kMaxItem);
     a.text("cwd", m.cwd, 4096, Text::c_string);
     a.text("term", m.term, 64, Text::c_string);

@@ -86,9 +86,9 @@ template <class Messages>
                                           std::span<const std::byte> payload);
 
 // The same with the port known only at run time. Pulls in every message: for tests and tools.
-using Message = std::variant<ControlMessage, SessionMessage, EventMessage, NetworkMessage,
-                             BridgeMessage, AgentMessage, InitMessage, BootstrapMessage,
-                             HelperMessage>;
+using Message =
+    std::variant<ControlMessage, SessionMessage, EventMessage, NetworkMessage, BridgeMessage,
+                 AgentMessage, InitMessage, BootstrapMessage, HelperMessage>;
 [[nodiscard]] Decoded<Message> decode_payload(Port port, Direction direction, std::uint8_t type,
                                               std::span<const std::byte> payload);
 
@@ -131,7 +131,7 @@ private:
 
 enum class FirstFrame : std::uint8_t {
     accepted,
-    refused,           // close without a word and count it: the peer learns nothing
+    refused,  // close without a word and count it: the peer learns nothing
     version_mismatch,  // the nonce was right: answer ERROR version_mismatch, then close
 };
 

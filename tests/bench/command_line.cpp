@@ -52,18 +52,27 @@ Result<Options> parse_options(int argc, char** argv)
     options.bin = own_folder();
     for (int i = 1; i < argc; ++i) {
         const std::string_view word = argv[i];
-        if (word == "--help" || word == "-h") options.help = true;
-        else if (word == "--json") options.json = true;
-        else if (word == "--no-podman") options.podman = false;
+        if (word == "--help" || word == "-h")
+            options.help = true;
+        else if (word == "--json")
+            options.json = true;
+        else if (word == "--no-podman")
+            options.podman = false;
         else if (i + 1 == argc)
-            return fail(Code::invalid_argument, "unknown option, or one without its value: " +
-                                                    std::string(word));
-        else if (word == "--runs") options.runs = TRY(number(word, argv[++i], 1));
-        else if (word == "--warm-up") options.warm_up = TRY(number(word, argv[++i], 0));
-        else if (word == "--spacing") options.spacing_ms = TRY(number(word, argv[++i], 0));
-        else if (word == "--bin") options.bin = argv[++i];
-        else if (word == "--work") options.work = argv[++i];
-        else return fail(Code::invalid_argument, "unknown option " + std::string(word));
+            return fail(Code::invalid_argument,
+                        "unknown option, or one without its value: " + std::string(word));
+        else if (word == "--runs")
+            options.runs = TRY(number(word, argv[++i], 1));
+        else if (word == "--warm-up")
+            options.warm_up = TRY(number(word, argv[++i], 0));
+        else if (word == "--spacing")
+            options.spacing_ms = TRY(number(word, argv[++i], 0));
+        else if (word == "--bin")
+            options.bin = argv[++i];
+        else if (word == "--work")
+            options.work = argv[++i];
+        else
+            return fail(Code::invalid_argument, "unknown option " + std::string(word));
     }
     return options;
 }

@@ -130,14 +130,16 @@ Result<std::uint64_t> add_row(ledger::Transaction& transaction, const Product& p
     TRY_VOID(transaction.insert(row));
     TRY(transaction.begin_generation(id));
     TRY_VOID(transaction.set_shim(id, shim));
-    TRY(transaction.allocate_ids(id, {product.host().config.id_base, product.host().config.id_ranges}));
+    TRY(transaction.allocate_ids(id,
+                                 {product.host().config.id_base, product.host().config.id_ranges}));
     const auto intents = intents_of(id, cgroup_parent);
     const std::uint64_t first = TRY(transaction.intend(id, intents));
     TRY_VOID(transaction.set_state(id, ledger::State::prepared));
     return first;
 }
 
-Status commit_one(const Product& product, const std::string& state, const sys::ProcessIdentity& self)
+Status commit_one(const Product& product, const std::string& state,
+                  const sys::ProcessIdentity& self)
 {
     auto ledger = TRY(ledger::Ledger::open(HostPath(state), ledger::OpenMode::create));
     const SandboxId id = TRY(ledger::new_sandbox_id());
@@ -146,7 +148,8 @@ Status commit_one(const Product& product, const std::string& state, const sys::P
     return transaction.commit();
 }
 
-Status fill(const Product& product, const supervisor::Paths& paths, const sys::ProcessIdentity& self)
+Status fill(const Product& product, const supervisor::Paths& paths,
+            const sys::ProcessIdentity& self)
 {
     TRY_VOID(sys::make_dirs(paths.state));
     TRY_VOID(sys::make_dirs(paths.run));
@@ -156,8 +159,8 @@ Status fill(const Product& product, const supervisor::Paths& paths, const sys::P
     for (int i = 0; i < kThousand; ++i) {
         const SandboxId id = TRY(ledger::new_sandbox_id());
         TRY_VOID(sys::make_dirs(paths.logs_of(id)));
-        const std::uint64_t first =
-            TRY(add_row(transaction, product, parent, id, "many-" + std::to_string(i), self));
+        const std::uint64_t first = TRY(
+            add_row(transaction, product, parent, id, "many-" + std::to_string(i), self));
         TRY_VOID(transaction.set_state(id, ledger::State::created));
         TRY_VOID(transaction.set_state(id, ledger::State::running));
         if (i % 2 == 0) continue;
@@ -170,8 +173,8 @@ Status fill(const Product& product, const supervisor::Paths& paths, const sys::P
         }
         for (const auto& [n, path] : {std::pair{1U, paths.state_of(id)}, {2U, paths.logs_of(id)}}) {
             const auto folder = TRY(sys::open_dir(path));
-            TRY_VOID(transaction.observed(
-                first + n, ledger::encode(TRY(sys::identity_of_fd(folder.get())))));
+            TRY_VOID(transaction.observed(first + n,
+                                          ledger::encode(TRY(sys::identity_of_fd(folder.get())))));
         }
     }
     return transaction.commit();
@@ -213,13 +216,13 @@ Result<std::vector<Step>> measure_libraries(const Product& product, int repetiti
         TRY(driver::oci::compile(plan, binding));
         return {};
     })));
-    steps.push_back(TRY(repeat("ledger open and first commit", repetitions, [&]() -> Status {
-        return commit_one(product, state, self);
-    })));
+    steps.push_back(TRY(repeat("ledger open and first commit", repetitions,
+                               [&]() -> Status { return commit_one(product, state, self); })));
     steps.push_back(TRY(repeat("seal crun and sandbox-init", repetitions, [&]() -> Status {
-        TRY(driver::oci::seal(plan->artifacts,
-                              HostPath(std::string(host.snapshot.value(facts::name::kOciRuntimePath))),
-                              HostPath(host.probing.init.path)));
+        TRY(driver::oci::seal(
+            plan->artifacts,
+            HostPath(std::string(host.snapshot.value(facts::name::kOciRuntimePath))),
+            HostPath(host.probing.init.path)));
         return {};
     })));
     return steps;
@@ -237,7 +240,8 @@ Result<ManySandboxes> measure_many(const Product& product, const Options& option
             const Command command{{options.bin + "/sandboxctl", "--root", root, verb}, {kPath}, -1};
             const Timed timed = TRY(run_timed(command));
             if (timed.status != 0)
-                return fail(Code::unavailable, std::string("sandboxctl ") + verb + ": " + timed.output);
+                return fail(Code::unavailable,
+                            std::string("sandboxctl ") + verb + ": " + timed.output);
             if (i > 0) series.add(timed.end_ns - timed.start_ns);
         }
         return {};

@@ -39,9 +39,11 @@ std::string describe_machine(const Options& options)
     const bool same = statfs(options.work.c_str(), &work) == 0 && statfs("/var/lib", &real) == 0 &&
                       work.f_fsid.__val[0] == real.f_fsid.__val[0] &&
                       work.f_fsid.__val[1] == real.f_fsid.__val[1];
-    return std::string("Linux ") + name.release + ", " + std::to_string(sysconf(_SC_NPROCESSORS_ONLN)) +
-           " CPUs, load " + (load ? load->substr(0, load->find(' ')) : "unknown") + "; --root below " +
-           options.work + (same ? ", the file system of /var/lib" : ", another file system than /var/lib");
+    return std::string("Linux ") + name.release + ", " +
+           std::to_string(sysconf(_SC_NPROCESSORS_ONLN)) + " CPUs, load " +
+           (load ? load->substr(0, load->find(' ')) : "unknown") + "; --root below " +
+           options.work +
+           (same ? ", the file system of /var/lib" : ", another file system than /var/lib");
 }
 
 Result<double> first_byte(const Product& product, const Options& options)
@@ -50,7 +52,8 @@ Result<double> first_byte(const Product& product, const Options& options)
     for (int i = 0; i < kFirstByteRuns; ++i) {
         pause_ms(options.spacing_ms);
         reap_ended();
-        const Timed timed = TRY(run_timed(product.run({"--rm"}, {"/bin/echo", "x"}), Clock::first_byte));
+        const Timed timed = TRY(
+            run_timed(product.run({"--rm"}, {"/bin/echo", "x"}), Clock::first_byte));
         if (timed.status != 0) return fail(Code::unavailable, "sandboxctl run: " + timed.output);
         series.add(timed.end_ns - timed.start_ns);
     }
@@ -116,7 +119,4 @@ int run(int argc, char** argv)
 
 }  // namespace sandbox::bench
 
-int main(int argc, char** argv)
-{
-    return sandbox::bench::run(argc, argv);
-}
+int main(int argc, char** argv) { return sandbox::bench::run(argc, argv); }

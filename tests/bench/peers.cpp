@@ -33,6 +33,7 @@ Command runtime_command(const std::string& program, const Stage& stage)
 // Same namespaces, same tree, no capability; bwrap has neither cgroups nor a filter of its own.
 Command bwrap_command(const std::string& program, const plan::ExecutionPlan& plan)
 {
+    // clang-format off: a list to read as a block
     return {{program, "--unshare-all", "--unshare-user", "--uid", std::to_string(plan->process.uid),
              "--gid", std::to_string(plan->process.gid), "--hostname", plan->network.hostname,
              "--cap-drop", "ALL", "--die-with-parent", "--new-session", "--clearenv", "--ro-bind",
@@ -42,6 +43,7 @@ Command bwrap_command(const std::string& program, const plan::ExecutionPlan& pla
              kWorkload},
             {kPath},
             -1};
+    // clang-format on
 }
 
 // Its default limits of descriptors need CAP_SYS_RESOURCE; it must share crun's cover.
@@ -49,11 +51,34 @@ Command podman_command(const std::string& program, const std::string& crun, cons
                        const Stage& stage)
 {
     const std::string folder = product.work() + "/podman";
-    return {{program, "--cgroup-manager", "cgroupfs", "--events-backend", "none", "--root",
-             folder + "/root", "--runroot", folder + "/run", "--tmpdir", folder + "/tmp", "--runtime",
-             crun, "run", "--rm", "--network", "none", "--cgroup-parent", stage.cgroup + "/podman",
-             "--log-driver", "k8s-file", "--ulimit", "nofile=1024:1024", "--ulimit",
-             "nproc=4096:4096", "--rootfs", stage.podman_rootfs, kWorkload},
+    return {{program,
+             "--cgroup-manager",
+             "cgroupfs",
+             "--events-backend",
+             "none",
+             "--root",
+             folder + "/root",
+             "--runroot",
+             folder + "/run",
+             "--tmpdir",
+             folder + "/tmp",
+             "--runtime",
+             crun,
+             "run",
+             "--rm",
+             "--network",
+             "none",
+             "--cgroup-parent",
+             stage.cgroup + "/podman",
+             "--log-driver",
+             "k8s-file",
+             "--ulimit",
+             "nofile=1024:1024",
+             "--ulimit",
+             "nproc=4096:4096",
+             "--rootfs",
+             stage.podman_rootfs,
+             kWorkload},
             {kPath, "HOME=/root"},
             stage.mount_namespace.get()};
 }
@@ -66,8 +91,8 @@ Status try_peer(Peers& peers, const std::string& name, Command command)
         peers.list.push_back({name, std::move(command), {}, {}, {}});
         return {};
     }
-    peers.facts.push_back(name + ": left out, it ended with status " + std::to_string(timed.status) +
-                          ": " + escaped(timed.output));
+    peers.facts.push_back(name + ": left out, it ended with status " +
+                          std::to_string(timed.status) + ": " + escaped(timed.output));
     return {};
 }
 

@@ -28,8 +28,8 @@ Status must_work(const Command& command)
     if (done.status == 0) return {};
     std::string line;
     for (const std::string& word : command.argv) line += word + " ";
-    return fail(Code::unavailable, line + "ended with status " + std::to_string(done.status) + ": " +
-                                       done.output);
+    return fail(Code::unavailable,
+                line + "ended with status " + std::to_string(done.status) + ": " + done.output);
 }
 
 // "Pss:                 612 kB" of /proc/PID/smaps_rollup
@@ -45,8 +45,8 @@ std::uint64_t kib_of(std::string_view text, std::string_view field)
 
 Result<std::pair<std::uint64_t, std::uint64_t>> pss_and_rss(pid_t pid)
 {
-    const std::string text =
-        TRY(sys::read_file("/proc/" + std::to_string(pid) + "/smaps_rollup", kMostFile));
+    const std::string text = TRY(
+        sys::read_file("/proc/" + std::to_string(pid) + "/smaps_rollup", kMostFile));
     return std::pair{kib_of(text, "Pss"), kib_of(text, "Rss")};
 }
 
@@ -107,7 +107,8 @@ Command Product::command(std::vector<std::string> words) const
     return command;
 }
 
-Command Product::run(const std::vector<std::string>& options, const std::vector<std::string>& argv) const
+Command Product::run(const std::vector<std::string>& options,
+                     const std::vector<std::string>& argv) const
 {
     std::vector<std::string> words{"run"};
     words.insert(words.end(), options.begin(), options.end());
@@ -127,7 +128,8 @@ std::vector<std::string> Product::remove()
     std::vector<std::string> left;
     if (auto cleaned = run_timed(command({"reconcile"})); cleaned && cleaned->status != 0)
         left.push_back("reconcile: " + cleaned->output);
-    for (std::string& group : remove_cgroups(host_->cgroup_parent())) left.push_back(std::move(group));
+    for (std::string& group : remove_cgroups(host_->cgroup_parent()))
+        left.push_back(std::move(group));
     if (auto removed = sys::remove_tree_at(AT_FDCWD, work_); !removed)
         left.push_back(removed.error().message());
     return left;

@@ -14,7 +14,8 @@
 // sandboxctl with a --root of its own, which goes with everything in it.
 namespace sandbox::bench {
 
-inline constexpr const char* kPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+inline constexpr const char* kPath =
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 class Product {
 public:
@@ -28,7 +29,8 @@ public:
     const plan::ExecutionPlan& plan() const { return *plan_; }
 
     Command command(std::vector<std::string> words) const;
-    Command run(const std::vector<std::string>& options, const std::vector<std::string>& argv) const;
+    Command run(const std::vector<std::string>& options,
+                const std::vector<std::string>& argv) const;
 
     [[nodiscard]] Result<ledger::Ledger> ledger() const;
     // What is left after removing everything.
@@ -56,6 +58,7 @@ struct ResidentMemory {
 };
 [[nodiscard]] Result<ResidentMemory> measure_memory(const Product& product);
 
-[[nodiscard]] Result<plan::ExecutionPlan> plan_of(const supervisor::Host& host, const std::string& toml);
+[[nodiscard]] Result<plan::ExecutionPlan> plan_of(const supervisor::Host& host,
+                                                  const std::string& toml);
 
 }  // namespace sandbox::bench

@@ -41,15 +41,18 @@ std::vector<Target> targets(const Figures& f)
     const Peer* ours = find(f.peers, "sandboxctl");
     const Peer* crun = find(f.peers, "crun");
     list.push_back({"run / bare crun, spaced", ours->spaced.p50() / crun->spaced.p50(), 0.8, "x"});
-    list.push_back({"run / bare crun, back to back", ours->close.p50() / crun->close.p50(), 1.2, "x"});
+    list.push_back(
+        {"run / bare crun, back to back", ours->close.p50() / crun->close.p50(), 1.2, "x"});
     list.push_back({"the same, in blocks", ours->blocks.p50() / crun->blocks.p50(), 1.2, "x"});
     if (const Peer* podman = find(f.peers, "podman"))
-        list.push_back({"run / podman, spaced", ours->spaced.p50() / podman->spaced.p50(), 0.25, "x"});
+        list.push_back(
+            {"run / podman, spaced", ours->spaced.p50() / podman->spaced.p50(), 0.25, "x"});
     if (const Step* resolve = find(f.steps, "resolve"))
         list.push_back({"resolve a full profile", resolve->time.p50(), 1.0, "ms"});
     list.push_back({"reconcile of 1,000", f.many.reconcile.p50(), 1000.0, "ms"});
     list.push_back({"shim + log worker, PSS",
-                    static_cast<double>(f.memory.shim_pss + f.memory.log_pss) / 1024.0, 6.0, "MiB"});
+                    static_cast<double>(f.memory.shim_pss + f.memory.log_pss) / 1024.0, 6.0,
+                    "MiB"});
     return list;
 }
 
@@ -64,11 +67,11 @@ std::string row(const std::string& name, const Series& series, const std::option
 
 std::string heading(const std::string& title, const std::string& last)
 {
-    return fmt::format("\n{:<36} {:>8} {:>8} {:>8} {:>8} {:>5}   {:>6}\n", title, "p50", "p95", "p99",
-                       "min", "n", last);
+    return fmt::format("\n{:<36} {:>8} {:>8} {:>8} {:>8} {:>5}   {:>6}\n", title, "p50", "p95",
+                       "p99", "min", "n", last);
 }
 
-std::string comparison(const Peers& peers, const std::string& title, Series Peer::*series)
+std::string comparison(const Peers& peers, const std::string& title, Series Peer::* series)
 {
     std::string text = heading(title, "ours/it");
     const double ours = (peers.list.front().*series).p50();
@@ -81,8 +84,8 @@ std::string comparison(const Peers& peers, const std::string& title, Series Peer
 
 std::string phases(const Figures& f)
 {
-    std::string text = fmt::format("\n{:<36} {:>8} {:>8}\n", "launch, step by step (spaced, medians)",
-                                   "takes", "at");
+    std::string text = fmt::format("\n{:<36} {:>8} {:>8}\n",
+                                   "launch, step by step (spaced, medians)", "takes", "at");
     double before = 0;
     for (const auto& [step, at] : f.launch.at) {
         text += fmt::format("  {:<34} {:>8.2f} {:>8.2f}\n", step, at - before, at);
@@ -107,8 +110,9 @@ Json json_of(const Series& series)
 
 std::string render(const Figures& f, const Options& options)
 {
-    std::string text = "Times in milliseconds, from the start of the command to its exit status.\n" +
-                       f.machine + "\n";
+    std::string text =
+        "Times in milliseconds, from the start of the command to its exit status.\n" + f.machine +
+        "\n";
     text += comparison(f.peers, fmt::format("spaced {} ms apart, A B A B", options.spacing_ms),
                        &Peer::spaced);
     text += comparison(f.peers, "back to back, A B A B", &Peer::close);
@@ -146,8 +150,10 @@ Result<std::string> render_json(const Figures& f, const Options& options)
     json["many"] = {{"count", f.many.count},
                     {"ps", json_of(f.many.ps)},
                     {"reconcile", json_of(f.many.reconcile)}};
-    json["memory_kib"] = {{"shim_pss", f.memory.shim_pss}, {"shim_rss", f.memory.shim_rss},
-                          {"log_pss", f.memory.log_pss}, {"log_rss", f.memory.log_rss}};
+    json["memory_kib"] = {{"shim_pss", f.memory.shim_pss},
+                          {"shim_rss", f.memory.shim_rss},
+                          {"log_pss", f.memory.log_pss},
+                          {"log_rss", f.memory.log_rss}};
     for (const Target& t : targets(f))
         json["targets"][t.name] = {{"is", fmt::format("{:.3f}", t.value)},
                                    {"at_most", fmt::format("{}", t.most)},

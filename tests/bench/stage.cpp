@@ -42,14 +42,20 @@ Result<Json> resources(const plan::ResourcePlan& plan)
     Json json = Json::object();
     for (const plan::CgroupSetting& setting : plan.workload) {
         const std::int64_t value = TRY(to_number(setting));
-        if (setting.file == "pids.max") json["pids"]["limit"] = value;
+        if (setting.file == "pids.max")
+            json["pids"]["limit"] = value;
         else if (setting.file == "memory.limit_in_bytes" || setting.file == "memory.max")
             json["memory"]["limit"] = value;
-        else if (setting.file == "memory.memsw.limit_in_bytes") json["memory"]["swap"] = value;
-        else if (setting.file == "cpu.shares") json["cpu"]["shares"] = value;
-        else if (setting.file == "cpu.cfs_quota_us") json["cpu"]["quota"] = value;
-        else if (setting.file == "cpu.cfs_period_us") json["cpu"]["period"] = value;
-        else return fail(Code::unavailable, "no OCI name for " + setting.file);
+        else if (setting.file == "memory.memsw.limit_in_bytes")
+            json["memory"]["swap"] = value;
+        else if (setting.file == "cpu.shares")
+            json["cpu"]["shares"] = value;
+        else if (setting.file == "cpu.cfs_quota_us")
+            json["cpu"]["quota"] = value;
+        else if (setting.file == "cpu.cfs_period_us")
+            json["cpu"]["period"] = value;
+        else
+            return fail(Code::unavailable, "no OCI name for " + setting.file);
     }
     return json;
 }
@@ -65,7 +71,8 @@ Result<std::string> bare_config(const plan::ExecutionPlan& plan, const oci::OciA
     process["cwd"] = plan->process.cwd.str();
     process["user"] = {{"uid", plan->process.uid}, {"gid", plan->process.gid}};
     process["env"] = Json::array();
-    for (const auto& [name, value] : plan->process.env) process["env"].push_back(name + "=" + value);
+    for (const auto& [name, value] : plan->process.env)
+        process["env"].push_back(name + "=" + value);
     for (auto& set : process["capabilities"]) set = Json::array();
     config["linux"]["namespaces"].push_back({{"type", "cgroup"}});
     config["linux"]["resources"] = TRY(resources(plan->resources));
@@ -109,7 +116,8 @@ Status furnish(const oci::OciArtifact& artifact, oci::PreparedSources sources,
     const sys::UniqueFd scratch = TRY(sys::open_dir(kScratch));
     for (const char* name : {"state", "bundle", "bundle/rootfs"})
         TRY_VOID(sys::mkdir_at(scratch.get(), name, 0755));
-    TRY_VOID(oci::build_tree(artifact, std::move(sources), scratch.get(), kScratch, "bundle/rootfs"));
+    TRY_VOID(
+        oci::build_tree(artifact, std::move(sources), scratch.get(), kScratch, "bundle/rootfs"));
     TRY_VOID(sys::write_file_at(scratch.get(), "bundle/config.json", config, 0400));
     return make_podman_rootfs(scratch.get());
 }

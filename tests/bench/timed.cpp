@@ -48,7 +48,8 @@ public:
     }
     [[nodiscard]] Status leave() const
     {
-        if (home_.valid() && setns(home_.get(), CLONE_NEWNS) != 0) return fail_errno("setns", "home");
+        if (home_.valid() && setns(home_.get(), CLONE_NEWNS) != 0)
+            return fail_errno("setns", "home");
         return {};
     }
 
@@ -76,16 +77,14 @@ int status_of(const siginfo_t& info)
 
 }  // namespace
 
-std::uint64_t now_ns()
-{
-    return static_cast<std::uint64_t>(sys::boottime_ns());
-}
+std::uint64_t now_ns() { return static_cast<std::uint64_t>(sys::boottime_ns()); }
 
 Result<Timed> run_timed(const Command& command, Clock clock)
 {
     const sys::Pipe input = TRY(sys::make_pipe());
     sys::Pipe output = TRY(sys::make_pipe());
-    if (fcntl(output.write.get(), F_SETPIPE_SZ, kPipeSize) < 0) return fail_errno("fcntl", "F_SETPIPE_SZ");
+    if (fcntl(output.write.get(), F_SETPIPE_SZ, kPipeSize) < 0)
+        return fail_errno("fcntl", "F_SETPIPE_SZ");
     const auto argv = pointers(command.argv);
     const auto envp = pointers(command.env);
     Actions actions;
@@ -133,7 +132,8 @@ Status reap_all()
         if (pid < 0 && errno == ECHILD) return {};
         if (pid > 0) continue;
         if (deadline.passed())
-            return fail(Code::deadline_exceeded, "a process that a measured command left does not end");
+            return fail(Code::deadline_exceeded,
+                        "a process that a measured command left does not end");
         pause_ms(1);
     }
 }

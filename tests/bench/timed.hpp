@@ -41,7 +41,10 @@ void pause_ms(int milliseconds);
 // Milliseconds of one thing, many times.
 class Series {
 public:
-    void add(std::uint64_t nanoseconds) { values_.push_back(static_cast<double>(nanoseconds) / 1e6); }
+    void add(std::uint64_t nanoseconds)
+    {
+        values_.push_back(static_cast<double>(nanoseconds) / 1e6);
+    }
     bool empty() const noexcept { return values_.empty(); }
     std::size_t size() const noexcept { return values_.size(); }
     double percentile(double fraction) const;  // nearest rank

@@ -80,24 +80,24 @@ bool is_safe_text(std::string_view text, std::string_view also);
 
 }  // namespace sandbox::fuzz
 
-#define HOLDS(condition)                                                          \
-    do {                                                                          \
+#define HOLDS(condition)                                                           \
+    do {                                                                           \
         if (!(condition)) ::sandbox::fuzz::broken(__FILE__, __LINE__, #condition); \
     } while (false)
 
 #ifdef SANDBOX_FUZZ_REPLAY
-#define FUZZ_TARGET_OF(name, mutations)                                        \
-    static void run_##name(std::string_view input);                            \
+#define FUZZ_TARGET_OF(name, mutations)                                                         \
+    static void run_##name(std::string_view input);                                             \
     static const ::sandbox::fuzz::Registration registered_##name(#name, run_##name, mutations); \
     static void run_##name(std::string_view input)
 #else
-#define FUZZ_TARGET_OF(name, mutations)                                        \
-    static void run_##name(std::string_view input);                            \
+#define FUZZ_TARGET_OF(name, mutations)                                               \
+    static void run_##name(std::string_view input);                                   \
     extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) \
-    {                                                                          \
-        run_##name({reinterpret_cast<const char*>(data), size});               \
-        return 0;                                                              \
-    }                                                                          \
+    {                                                                                 \
+        run_##name({reinterpret_cast<const char*>(data), size});                      \
+        return 0;                                                                     \
+    }                                                                                 \
     static void run_##name(std::string_view input)
 #endif
 #define FUZZ_TARGET(name) FUZZ_TARGET_OF(name, ::sandbox::fuzz::kMutations)

@@ -33,8 +33,8 @@ read_only_rootfs = true
 // Values around the members of a set: each itself, and things just inside and outside.
 std::vector<std::string> samples_of(const policy::PermittedSet& a, const policy::PermittedSet& b)
 {
-    std::vector<std::string> values{"oci", "sandbox", "none", "/", "/srv/x", "a.example.com",
-                                    "1000:1000", "CAP_CHOWN", "default", ""};
+    std::vector<std::string> values{"oci",           "sandbox",   "none",      "/",       "/srv/x",
+                                    "a.example.com", "1000:1000", "CAP_CHOWN", "default", ""};
     for (const policy::PermittedSet* set : {&a, &b}) {
         if (!*set) continue;
         for (const std::string& member : **set) {
@@ -63,7 +63,8 @@ void check_meet(const LocatedBundle& one, const LocatedBundle& other)
     HOLDS(both.digest() == EffectivePolicy::meet({other, one}).digest());
     HOLDS(both.digest() == EffectivePolicy::meet({one, other, one}).digest());
     for (const policy::SetKey& set : policy::kSetKeys) {
-        for (const std::string& value : samples_of(one.bundle.*set.member, other.bundle.*set.member)) {
+        for (const std::string& value :
+             samples_of(one.bundle.*set.member, other.bundle.*set.member)) {
             const bool allowed = both.permits(set.key, value);
             HOLDS(allowed == (alone.permits(set.key, value) && without.permits(set.key, value)));
             HOLDS(allowed == both.refuser(set.key, value).file.empty());

@@ -19,7 +19,8 @@ FUZZ_TARGET(connect)
         HOLDS(found == wanted);
     }
     if (const auto size = parse_bytes(input)) HOLDS(parse_bytes(format(*size)) == size);
-    if (const auto time = parse_duration(input)) HOLDS(parse_duration(format_duration(*time)) == time);
+    if (const auto time = parse_duration(input))
+        HOLDS(parse_duration(format_duration(*time)) == time);
 }
 
 }  // namespace sandbox::fuzz

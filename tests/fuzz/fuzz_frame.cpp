@@ -12,7 +12,7 @@ namespace {
 using wire::Direction;
 using wire::Port;
 
-constexpr std::array kFramePorts{Port::control, Port::session, Port::events, Port::network,
+constexpr std::array kFramePorts{Port::control, Port::session,   Port::events,    Port::network,
                                  Port::bridge,  Port::ssh_agent, Port::bootstrap, Port::helper};
 
 struct Outcome {
@@ -35,7 +35,8 @@ Outcome read_stream(const Stream& stream, NextSize next_size)
     wire::FrameDecoder decoder(stream.port, stream.direction);
     std::span<const std::byte> rest = stream.bytes;
     while (!rest.empty()) {
-        std::span<const std::byte> piece = rest.first(std::clamp<std::size_t>(next_size(), 1, rest.size()));
+        std::span<const std::byte> piece = rest.first(
+            std::clamp<std::size_t>(next_size(), 1, rest.size()));
         rest = rest.subspan(piece.size());
         while (true) {
             auto frame = decoder.next(piece);
@@ -62,8 +63,8 @@ void check_frames(const Stream& stream, const Outcome& outcome)
         const auto row = wire::look_up(stream.port, stream.direction,
                                        first ? wire::Stage::first : wire::Stage::later, frame.type);
         HOLDS(row.has_value() && frame.payload.size() <= row->ceiling);
-        const auto header =
-            wire::encode_header({frame.type, static_cast<std::uint32_t>(frame.payload.size())});
+        const auto header = wire::encode_header(
+            {frame.type, static_cast<std::uint32_t>(frame.payload.size())});
         HOLDS(std::ranges::equal(header, stream.bytes.subspan(at, header.size())));
         at += header.size();
         HOLDS(std::ranges::equal(frame.payload, stream.bytes.subspan(at, frame.payload.size())));

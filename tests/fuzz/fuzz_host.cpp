@@ -36,7 +36,8 @@ void check_host(const std::string& text)
     const auto host = profile::canonical_host(text);
     if (!host) return;
     HOLDS(host->size() <= 253 && !host->ends_with('.'));
-    HOLDS(host->find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.:*") == std::string::npos);
+    HOLDS(host->find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.:*") ==
+          std::string::npos);
     HOLDS(host->rfind('*') == std::string::npos || (host->rfind('*') == 0 && host->size() > 2));
     const auto again = profile::canonical_host(*host);
     HOLDS(again.has_value() && *again == *host);
@@ -58,9 +59,10 @@ FUZZ_TARGET(host)
     HOLDS(profile::canonical_host(destination->host) == destination->host);
     const bool v6 = destination->host.find(':') != std::string::npos;
     const std::string port = destination->port ? std::to_string(*destination->port) : "*";
-    const auto again =
-        profile::parse_destination((v6 ? "[" + destination->host + "]" : destination->host) + ":" + port);
-    HOLDS(again.has_value() && again->host == destination->host && again->port == destination->port);
+    const auto again = profile::parse_destination(
+        (v6 ? "[" + destination->host + "]" : destination->host) + ":" + port);
+    HOLDS(again.has_value() && again->host == destination->host &&
+          again->port == destination->port);
     HOLDS(destination->port != 0);
 }
 

@@ -59,7 +59,8 @@ public:
     }
     void write(const char* name, std::string_view bytes) const
     {
-        const int fd = open((path_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        const int fd = open((path_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                            0600);
         HOLDS(fd >= 0);
         HOLDS(::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
         close(fd);
@@ -135,8 +136,10 @@ std::string damaged_file(std::string file, Bytes& bytes)
         switch (kind % 5) {
         case 0: file[at] = static_cast<char>(file[at] ^ bytes.byte()); break;
         case 1: file.resize(at); break;
-        case 2: std::fill_n(file.begin() + static_cast<std::ptrdiff_t>(at),
-                            std::min<std::size_t>(512, file.size() - at), '\0'); break;
+        case 2:
+            std::fill_n(file.begin() + static_cast<std::ptrdiff_t>(at),
+                        std::min<std::size_t>(512, file.size() - at), '\0');
+            break;
         case 3: file.replace(at, std::min<std::size_t>(8, file.size() - at), bytes.text(8)); break;
         default: file += file.substr(at, 4096); break;
         }
@@ -192,8 +195,14 @@ FUZZ_TARGET_OF(ledger, 1500)
     std::string db = whole.db;
     std::string wal = whole.wal;
     switch (kind % 4) {
-    case 0: db = bytes.rest(); wal.clear(); break;
-    case 1: db = damaged_file(std::move(db), bytes); wal.clear(); break;
+    case 0:
+        db = bytes.rest();
+        wal.clear();
+        break;
+    case 1:
+        db = damaged_file(std::move(db), bytes);
+        wal.clear();
+        break;
     case 2: wal = bytes.rest(); break;
     default: wal = damaged_file(std::move(wal), bytes); break;
     }

@@ -42,15 +42,16 @@ void check_payload(Port port, Direction direction, std::uint8_t type,
         HOLDS(!wire::to_string(message.error().error).empty());
         return;
     }
-    const auto encoded =
-        std::visit([](const auto& messages) { return encode_any(messages); }, *message);
+    const auto encoded = std::visit([](const auto& messages) { return encode_any(messages); },
+                                    *message);
     HOLDS(encoded.has_value());
     // A packet has the type byte in front, a frame the whole header.
     const std::size_t head = port == Port::init ? 1 : wire::kHeaderSize;
     HOLDS(encoded->size() == head + payload.size());
     HOLDS(std::to_integer<std::uint8_t>((*encoded)[head - 1]) == type);
     HOLDS(std::ranges::equal(std::span(*encoded).subspan(head), payload));
-    const auto again = wire::decode_payload(port, direction, type, std::span(*encoded).subspan(head));
+    const auto again = wire::decode_payload(port, direction, type,
+                                            std::span(*encoded).subspan(head));
     HOLDS(again.has_value() && *again == *message);
 }
 
@@ -75,7 +76,8 @@ FUZZ_TARGET(message)
     if (port == Port::bootstrap) check_bootstrap(packet);
     if (port == Port::init) {
         const auto whole = wire::decode_packet(direction, packet);
-        const auto part = wire::decode_as<wire::InitMessage>(direction, type, as_bytes(bytes.rest()));
+        const auto part = wire::decode_as<wire::InitMessage>(direction, type,
+                                                             as_bytes(bytes.rest()));
         // The packet's ceiling counts the type byte.
         if (!packet.empty() && packet.size() <= wire::kMaxInitPacket) {
             HOLDS(whole.has_value() == part.has_value());

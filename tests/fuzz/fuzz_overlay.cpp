@@ -100,7 +100,8 @@ void check_process(const Profile& narrow, const Profile& base)
         HOLDS(narrow.process.rlimits.at(name) <= limit);
     }
     for (const std::string& one : narrow.security.capabilities) {
-        HOLDS(std::ranges::find(base.security.capabilities, one) != base.security.capabilities.end());
+        HOLDS(std::ranges::find(base.security.capabilities, one) !=
+              base.security.capabilities.end());
     }
     HOLDS(narrow.security.seccomp >= base.security.seccomp);
     HOLDS(narrow.isolation == base.isolation && narrow.driver == base.driver);

@@ -80,10 +80,9 @@ void check_status(std::string_view text)
     std::array<char, 16> umask{};
     std::snprintf(umask.data(), umask.size(), "%o", status->umask);
     std::string printed = "Umask:\t" + std::string(umask.data()) + "\nUid:\t" +
-                          numbers(status->uid) + "\nGid:\t" + numbers(status->gid) +
-                          "\nGroups:\t" + numbers(status->groups) + "\nNSpid:\t" +
-                          numbers(status->ns_pid) + "\nThreads:\t" +
-                          std::to_string(status->threads) + "\n";
+                          numbers(status->uid) + "\nGid:\t" + numbers(status->gid) + "\nGroups:\t" +
+                          numbers(status->groups) + "\nNSpid:\t" + numbers(status->ns_pid) +
+                          "\nThreads:\t" + std::to_string(status->threads) + "\n";
     printed += capability_line("CapInh", status->cap_inheritable);
     printed += capability_line("CapPrm", status->cap_permitted);
     printed += capability_line("CapEff", status->cap_effective);
@@ -107,8 +106,7 @@ void check_mountinfo(std::string_view text)
     for (const sys::MountInfo& mount : *mounts) {
         printed += std::to_string(mount.id) + ' ' + std::to_string(mount.parent) + ' ' +
                    std::to_string(mount.major) + ':' + std::to_string(mount.minor) + ' ' +
-                   mangled(mount.root) + ' ' + mangled(mount.target) + ' ' +
-                   listed(mount.options);
+                   mangled(mount.root) + ' ' + mangled(mount.target) + ' ' + listed(mount.options);
         for (const std::string& tag : mount.optional) printed += ' ' + tag;
         printed += " - " + mangled(mount.fstype) + ' ' + mangled(mount.source) + ' ' +
                    listed(mount.super_options) + '\n';

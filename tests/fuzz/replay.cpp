@@ -39,9 +39,9 @@ std::vector<std::pair<std::string, std::string>> corpus_of(std::string_view targ
     if (!fs::is_directory(folder)) return inputs;
     for (const auto& entry : fs::directory_iterator(folder)) {
         std::ifstream file(entry.path(), std::ios::binary);
-        inputs.emplace_back(entry.path().filename().string(),
-                            std::string{std::istreambuf_iterator<char>(file),
-                                        std::istreambuf_iterator<char>()});
+        inputs.emplace_back(
+            entry.path().filename().string(),
+            std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
     }
     std::ranges::sort(inputs);
     return inputs;
@@ -67,10 +67,24 @@ public:
 private:
     void edit(std::string& input, const std::string& other)
     {
-        static constexpr std::array<std::string_view, 18> kWords{
-            "\"",   "\\",   "\n",     "\r\n", "\xEF\xBB\xBF", "\xED\xA0\x80", "{",
-            "[",    "9223372036854775808", "-1", "\xFF\xFF\xFF\xFF", "..", "*",  ":",
-            "= 0\n", "\x1B[2J", "\xE2\x80\xAE", "\\u0000"};
+        static constexpr std::array<std::string_view, 18> kWords{"\"",
+                                                                 "\\",
+                                                                 "\n",
+                                                                 "\r\n",
+                                                                 "\xEF\xBB\xBF",
+                                                                 "\xED\xA0\x80",
+                                                                 "{",
+                                                                 "[",
+                                                                 "9223372036854775808",
+                                                                 "-1",
+                                                                 "\xFF\xFF\xFF\xFF",
+                                                                 "..",
+                                                                 "*",
+                                                                 ":",
+                                                                 "= 0\n",
+                                                                 "\x1B[2J",
+                                                                 "\xE2\x80\xAE",
+                                                                 "\\u0000"};
         const std::size_t at = below(input.size() + 1);
         switch (below(7)) {
         case 0:
@@ -150,8 +164,8 @@ TEST_P(Replay, HoldsItsOracleOnSeededMutations)
     const auto inputs = corpus_of(GetParam().name);
     ASSERT_FALSE(inputs.empty());
     const char* more = std::getenv("SANDBOX_FUZZ_MUTATIONS");
-    const std::size_t rounds =
-        more == nullptr ? GetParam().mutations : std::strtoul(more, nullptr, 10);
+    const std::size_t rounds = more == nullptr ? GetParam().mutations
+                                               : std::strtoul(more, nullptr, 10);
     Mutator mutator(20260102);
     int failures = 0;
     for (std::size_t i = 0; i < rounds && failures < 3; ++i) {
@@ -162,9 +176,8 @@ TEST_P(Replay, HoldsItsOracleOnSeededMutations)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fuzz, Replay, ::testing::ValuesIn(targets()), [](const auto& one) {
-    return std::string(one.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Fuzz, Replay, ::testing::ValuesIn(targets()),
+                         [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 

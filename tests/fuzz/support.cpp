@@ -30,7 +30,8 @@ std::size_t character(std::string_view text, std::uint32_t& value)
         return value >= 0x800 && (value < 0xD800 || value > 0xDFFF) ? 3 : 0;
     }
     if (lead >= 0xF0 && lead <= 0xF4 && tail(1) && tail(2) && tail(3)) {
-        value = (lead & 0x07U) << 18 | (at(1) & 0x3FU) << 12 | (at(2) & 0x3FU) << 6 | (at(3) & 0x3FU);
+        value = (lead & 0x07U) << 18 | (at(1) & 0x3FU) << 12 | (at(2) & 0x3FU) << 6 |
+                (at(3) & 0x3FU);
         return value >= 0x10000 && value <= 0x10FFFF ? 4 : 0;
     }
     return 0;
@@ -40,23 +41,20 @@ std::size_t character(std::string_view text, std::uint32_t& value)
 bool is_hostile(std::uint32_t c)
 {
     static constexpr std::array<std::array<std::uint32_t, 2>, 9> kRanges{{{0x00, 0x1F},
-                                                                           {0x7F, 0x9F},
-                                                                           {0x061C, 0x061C},
-                                                                           {0x200B, 0x200F},
-                                                                           {0x2028, 0x202E},
-                                                                           {0x2060, 0x2064},
-                                                                           {0x2066, 0x2069},
-                                                                           {0xFEFF, 0xFEFF},
-                                                                           {0xE0000, 0xE007F}}};
+                                                                          {0x7F, 0x9F},
+                                                                          {0x061C, 0x061C},
+                                                                          {0x200B, 0x200F},
+                                                                          {0x2028, 0x202E},
+                                                                          {0x2060, 0x2064},
+                                                                          {0x2066, 0x2069},
+                                                                          {0xFEFF, 0xFEFF},
+                                                                          {0xE0000, 0xE007F}}};
     return std::ranges::any_of(kRanges, [c](const auto& r) { return c >= r[0] && c <= r[1]; });
 }
 
 }  // namespace
 
-std::size_t allocated() noexcept
-{
-    return total;
-}
+std::size_t allocated() noexcept { return total; }
 
 bool is_safe_text(std::string_view text, std::string_view also)
 {

@@ -50,7 +50,9 @@ long int80(long number, long first, const void* second)
 {
     long result = 0;
     // The 32-bit entry sees 32-bit registers only: what it points to must lie low.
-    __asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(first), "c"(second)
+    __asm__ volatile("int $0x80"
+                     : "=a"(result)
+                     : "a"(number), "b"(first), "c"(second)
                      : "memory", "r8", "r9", "r10", "r11");
     if (result < 0 && result > -4096) {
         errno = static_cast<int>(-result);
@@ -130,7 +132,8 @@ long connect_abstract(const std::string& name)
 {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
+    std::memcpy(address.sun_path + 1, name.data(),
+                std::min(name.size(), sizeof address.sun_path - 1));
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     return fd < 0 ? -1 : connect(fd, reinterpret_cast<const sockaddr*>(&address), size);
@@ -139,7 +142,8 @@ long connect_abstract(const std::string& name)
 // The family behind a pointer, where a filter cannot look.
 long socketcall(int family)
 {
-    void* low = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    void* low = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
+                     -1, 0);
     if (low == MAP_FAILED) return -1;
     const int type = family == AF_NETLINK ? SOCK_RAW : SOCK_STREAM;
     const std::array<int, 3> arguments{family, type, 0};
@@ -160,18 +164,21 @@ long type_into_terminal(unsigned long request)
     return call(SYS_ioctl, 0L, request, &letter);
 }
 
-long numbered(std::string_view text)
-{
-    return std::strtol(std::string(text).c_str(), nullptr, 0);
-}
+long numbered(std::string_view text) { return std::strtol(std::string(text).c_str(), nullptr, 0); }
 
 struct Probe {
     const char* name;
     long (*attempt)(const std::string& argument);
 };
 
-#define PROBE(name, expression) \
-    Probe { name, [](const std::string& a) -> long { static_cast<void>(a); return expression; } }
+#define PROBE(name, expression)                  \
+    Probe                                        \
+    {                                            \
+        name, [](const std::string& a) -> long { \
+            static_cast<void>(a);                \
+            return expression;                   \
+        }                                        \
+    }
 
 const std::array kProbes{
     PROBE("mount", mount("none", "/mnt", "tmpfs", 0, "")),
@@ -208,7 +215,8 @@ const std::array kProbes{
     PROBE("ptrace", ptrace(static_cast<__ptrace_request>(PTRACE_SEIZE), pid_of(a), 0, 0)),
     PROBE("memory", read_memory_of(pid_of(a))),
     PROBE("pidfd-getfd", take_descriptor_of(pid_of(a))),
-    PROBE("kcmp", call(SYS_kcmp, static_cast<long>(getpid()), static_cast<long>(pid_of(a)), 1L, 0L, 0L)),
+    PROBE("kcmp",
+          call(SYS_kcmp, static_cast<long>(getpid()), static_cast<long>(pid_of(a)), 1L, 0L, 0L)),
     PROBE("signal", kill(pid_of(a), 0)),
     PROBE("executable", open(("/proc/" + a + "/exe").c_str(), O_RDONLY)),
     PROBE("root-of", open(("/proc/" + a + "/root").c_str(), O_RDONLY)),
@@ -258,9 +266,12 @@ void report(const std::string& word, const Probe& probe, const std::string& argu
     }
     int status = 0;
     waitpid(child, &status, 0);
-    if (WIFSIGNALED(status)) std::printf("%s: killed %d\n", word.c_str(), WTERMSIG(status));
-    else if (WEXITSTATUS(status) != 0) std::printf("%s: refused %d\n", word.c_str(), WEXITSTATUS(status));
-    else std::printf("%s: done 0\n", word.c_str());
+    if (WIFSIGNALED(status))
+        std::printf("%s: killed %d\n", word.c_str(), WTERMSIG(status));
+    else if (WEXITSTATUS(status) != 0)
+        std::printf("%s: refused %d\n", word.c_str(), WEXITSTATUS(status));
+    else
+        std::printf("%s: done 0\n", word.c_str());
     std::fflush(stdout);
 }
 

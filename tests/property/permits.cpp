@@ -39,7 +39,8 @@ std::uint64_t limit(const plan::PlanContent& plan, std::initializer_list<const c
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
     for (const plan::CgroupSetting& setting : plan.resources.workload) {
         for (const char* file : files) {
-            if (setting.file == file) least = std::min(least, std::uint64_t{std::stoull(setting.value)});
+            if (setting.file == file)
+                least = std::min(least, std::uint64_t{std::stoull(setting.value)});
         }
     }
     return least;

@@ -10,10 +10,10 @@
 #include <iterator>
 
 #include "../unit/resolve/world.hpp"
+#include "canon/json.hpp"
 #include "permits.hpp"
 #include "plan/codec.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::property {
 namespace {
@@ -74,8 +74,8 @@ constexpr Clause kClauses[] = {
 std::vector<std::size_t> few(std::size_t count, std::size_t most)
 {
     const auto size = *rc::gen::inRange<std::size_t>(0, most + 1);
-    return *rc::gen::container<std::vector<std::size_t>>(
-        size, rc::gen::inRange<std::size_t>(0, count));
+    return *rc::gen::container<std::vector<std::size_t>>(size,
+                                                         rc::gen::inRange<std::size_t>(0, count));
 }
 
 World any_world()
@@ -253,14 +253,15 @@ RC_GTEST_PROP(Determinism, TheOrderOfKeysInAProfileDoesNotMatter, ())
     const auto text = [&] {
         return shuffled({"version = 1", "name = \"p\"", "isolation = \"sandbox\"",
                          "labels = { a = \"1\", b = \"2\" }"}) +
-               shuffled({"[process]\n" + shuffled({"argv = [\"/bin/true\"]", "cwd = \"/work\"",
-                                                   "env = { A = \"1\", B = \"2\" }",
-                                                   "timeout = \"5s\"", "umask = \"0077\""}),
-                         "[resources]\n" + shuffled({"memory = \"64MiB\"", "cpus = 0.5",
-                                                     "pids = 32", "cpuset = \"0-1\""}),
-                         "[[mount]]\n" + shuffled({"type = \"tmpfs\"", "target = \"/work\"",
-                                                   "size = \"1MiB\""}),
-                         "[lifecycle]\n" + shuffled({"stop_timeout = \"2s\"", "autostart = true"})});
+               shuffled(
+                   {"[process]\n" + shuffled({"argv = [\"/bin/true\"]", "cwd = \"/work\"",
+                                              "env = { A = \"1\", B = \"2\" }", "timeout = \"5s\"",
+                                              "umask = \"0077\""}),
+                    "[resources]\n" + shuffled({"memory = \"64MiB\"", "cpus = 0.5", "pids = 32",
+                                                "cpuset = \"0-1\""}),
+                    "[[mount]]\n" +
+                        shuffled({"type = \"tmpfs\"", "target = \"/work\"", "size = \"1MiB\""}),
+                    "[lifecycle]\n" + shuffled({"stop_timeout = \"2s\"", "autostart = true"})});
     };
     const auto canonical = [](const std::string& toml) {
         const auto parsed = profile::parse_profile(toml, "p.toml");

@@ -7,6 +7,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), 'lib'))
 import arena as lib  # noqa: E402
+from arena import until, with_argument  # noqa: E402
 
 REQUIRED = ('reconcile.before', 'reconcile.before-claim', 'reconcile.claimed', 'undo.members',
             'undo.cgroup_root', 'undo.run_dir', 'reconcile.unwound', 'reconcile.before-commit',
@@ -23,6 +24,13 @@ def wreck(arena, verb, point):
     else:
         arena.ctl('run', '-d', arena.long, point=point)
     wrong = arena.must_pass(point)
+    # A launch is left alone while its shim lives, and a shim outlives its killed client for a moment.
+    try:
+        until(lambda: not lib.dying_shims() and not any(
+            with_argument(f"shim:{victim['id']}") for victim in arena.victims()),
+              'the end of the shim of the wreck')
+    except TimeoutError as late:
+        wrong.append(str(late))
     os.unlink(arena.trace)
     return wrong
 

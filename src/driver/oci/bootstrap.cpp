@@ -23,10 +23,9 @@ std::vector<wire::LandlockRule> landlock_rules(const plan::PlanContent& plan)
 {
     const int abi = static_cast<int>(plan.security.landlock_abi);
     const std::uint64_t all = landlock::all_fs(abi);
-    const std::uint64_t devices =
-        (landlock::kReadFile | landlock::kReadDir | landlock::kWriteFile | landlock::kTruncate |
-         landlock::kIoctlDev) &
-        all;
+    const std::uint64_t devices = (landlock::kReadFile | landlock::kReadDir | landlock::kWriteFile |
+                                   landlock::kTruncate | landlock::kIoctlDev) &
+                                  all;
     std::vector<wire::LandlockRule> rules;
     rules.push_back({"/", plan.rootfs.read_only ? landlock::kReadExecute : all});
     rules.push_back({"/dev", devices});
@@ -129,8 +128,7 @@ Result<std::string> compile_bootstrap(const plan::ExecutionPlan& plan, const Bin
         sys::seccomp::compile(inner_profile(plan.content()), TRY(architecture(plan.content())))));
     for (const auto& [name, value] : plan->process.env) record.env.emplace_back(name, value);
     record.rlimits = TRY(rlimits(plan.content()));
-    record.stop_grace_ms =
-        static_cast<std::uint32_t>(plan->request.lifecycle.stop_timeout.count());
+    record.stop_grace_ms = static_cast<std::uint32_t>(plan->request.lifecycle.stop_timeout.count());
     const auto bytes = TRY_WITH(wire::encode(record), "encode the bootstrap record");
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

@@ -24,15 +24,9 @@ Json id_map(const MountIdMap& map)
     return {{"uids", ranges(map.uids)}, {"gids", ranges(map.gids)}};
 }
 
-const char* text(Access access)
-{
-    return access == Access::read_only ? "read-only" : "read-write";
-}
+const char* text(Access access) { return access == Access::read_only ? "read-only" : "read-write"; }
 
-const char* text(Ground ground)
-{
-    return ground == Ground::ours ? "ours" : "operators";
-}
+const char* text(Ground ground) { return ground == Ground::ours ? "ours" : "operators"; }
 
 // One overload a step: a new kind of step does not compile until it is rendered.
 Json to_json(const RootTmpfs& step)
@@ -49,8 +43,7 @@ Json to_json(const Overlay& step)
 }
 Json to_json(const MakeDirectory& step)
 {
-    return {{"step", "directory"}, {"path", step.path}, {"mode", step.mode},
-            {"owner", step.owner}};
+    return {{"step", "directory"}, {"path", step.path}, {"mode", step.mode}, {"owner", step.owner}};
 }
 Json to_json(const MakeSymlink& step)
 {
@@ -66,12 +59,9 @@ Json to_json(const MakeFile& step)
 }
 Json to_json(const BindMount& step)
 {
-    return {{"step", "bind"},
-            {"source", step.source.str()},
-            {"target", step.target},
-            {"access", text(step.access)},
-            {"map", id_map(step.map)},
-            {"ground", text(step.ground)}};
+    return {{"step", "bind"},          {"source", step.source.str()},
+            {"target", step.target},   {"access", text(step.access)},
+            {"map", id_map(step.map)}, {"ground", text(step.ground)}};
 }
 Json to_json(const TmpfsMount& step)
 {
@@ -92,18 +82,14 @@ Json to_json(const MaskPath& step)
             {"ground", text(step.ground)},
             {"host", step.host.str()}};
 }
-Json to_json(const SealRoot&)
-{
-    return {{"step", "seal-root"}};
-}
+Json to_json(const SealRoot&) { return {{"step", "seal-root"}}; }
 
 Json settings(const std::vector<plan::CgroupSetting>& list)
 {
     Json json = Json::array();
     for (const plan::CgroupSetting& setting : list)
-        json.push_back({{"controller", setting.controller},
-                        {"file", setting.file},
-                        {"value", setting.value}});
+        json.push_back(
+            {{"controller", setting.controller}, {"file", setting.file}, {"value", setting.value}});
     return json;
 }
 
@@ -133,22 +119,21 @@ Result<std::string> render(const OciArtifact& artifact)
     for (const TreeStep& step : artifact.steps)
         steps.push_back(std::visit([](const auto& one) { return to_json(one); }, step));
     const auto* first = reinterpret_cast<const std::uint8_t*>(artifact.bootstrap.data());
-    const Json json{
-        {"driver", "oci"},
-        {"config", TRY(canon::parse(artifact.config_json))},
-        {"config_digest", artifact.config_digest},
-        {"tree", std::move(steps)},
-        {"bootstrap", canon::hex({first, artifact.bootstrap.size()})},
-        {"cgroup",
-         {{"version", plan::to_string(artifact.cgroup_version)},
-          {"controllers", artifact.controllers},
-          {"workload", settings(artifact.workload)},
-          {"control", settings(artifact.control)}}},
-        {"service",
-         {{"argv", artifact.argv},
-          {"cwd", artifact.cwd.str()},
-          {"umask", artifact.umask},
-          {"timeout_ms", artifact.timeout ? artifact.timeout->count() : 0}}}};
+    const Json json{{"driver", "oci"},
+                    {"config", TRY(canon::parse(artifact.config_json))},
+                    {"config_digest", artifact.config_digest},
+                    {"tree", std::move(steps)},
+                    {"bootstrap", canon::hex({first, artifact.bootstrap.size()})},
+                    {"cgroup",
+                     {{"version", plan::to_string(artifact.cgroup_version)},
+                      {"controllers", artifact.controllers},
+                      {"workload", settings(artifact.workload)},
+                      {"control", settings(artifact.control)}}},
+                    {"service",
+                     {{"argv", artifact.argv},
+                      {"cwd", artifact.cwd.str()},
+                      {"umask", artifact.umask},
+                      {"timeout_ms", artifact.timeout ? artifact.timeout->count() : 0}}}};
     return canon::serialize(json);
 }
 

@@ -114,7 +114,7 @@ struct OciArtifact {
     std::string config_json;        // canonical bytes, written and hashed as they are
     std::string config_digest;      // "sha256:…"
     std::vector<TreeStep> steps;    // in order
-    std::string bootstrap;          // wire bootstrap record for PID 1, handed over as a sealed memfd
+    std::string bootstrap;  // wire bootstrap record for PID 1, handed over as a sealed memfd
     // As in the plan: written and read back by create_cgroups().
     std::vector<plan::CgroupSetting> workload;
     std::vector<plan::CgroupSetting> control;
@@ -137,8 +137,7 @@ struct OciArtifact {
 
 // The OPEN of an exec session with the plan's user, environment, cwd, umask and limits: gate on,
 // stdio by frames; the caller changes what its user asked for.
-[[nodiscard]] wire::Open exec_open(const plan::ExecutionPlan& plan,
-                                   std::vector<std::string> argv);
+[[nodiscard]] wire::Open exec_open(const plan::ExecutionPlan& plan, std::vector<std::string> argv);
 
 // `plan --artifact`: one JSON object (config, steps, bootstrap in hex, cgroup settings).
 [[nodiscard]] Result<std::string> render(const OciArtifact& artifact);

@@ -42,9 +42,8 @@ Json mounts()
 
 Json id_map(const plan::PlanContent& plan, const Binding& binding)
 {
-    return Json::array({{{"containerID", 0},
-                         {"hostID", binding.id_base},
-                         {"size", plan.security.id_count}}});
+    return Json::array(
+        {{{"containerID", 0}, {"hostID", binding.id_base}, {"size", plan.security.id_count}}});
 }
 
 Json namespaces(const plan::PlanContent& plan)
@@ -107,7 +106,8 @@ Status check(const plan::PlanContent& plan)
     if (plan.driver != profile::Driver::oci)
         return fail(Code::invalid_argument, "the plan is for another driver than oci");
     std::set<std::string> wanted{"cgroup", "ipc", "mount", "pid", "user", "uts"};
-    if (plan.network.mode == profile::NetworkMode::none) wanted.insert("net");
+    if (plan.network.mode == profile::NetworkMode::none)
+        wanted.insert("net");
     else if (plan.network.mode != profile::NetworkMode::host)
         return fail(Code::invalid_argument, "the oci driver does not express network egress yet");
     const std::set<std::string> given(plan.security.namespaces.begin(),
@@ -129,17 +129,13 @@ std::vector<std::string> init_capabilities(const plan::PlanContent& plan)
     return {caps.begin(), caps.end()};
 }
 
-std::span<const std::string_view> base_mounts() noexcept
-{
-    return kBaseMounts;
-}
+std::span<const std::string_view> base_mounts() noexcept { return kBaseMounts; }
 
 Result<std::string> compile_config(const plan::ExecutionPlan& plan, const Binding& binding)
 {
     TRY_VOID(check(plan.content()));
     const auto arch = TRY(architecture(plan.content()));
-    const std::string filter =
-        bpf_bytes(sys::seccomp::compile(sys::seccomp::Profile::outer, arch));
+    const std::string filter = bpf_bytes(sys::seccomp::compile(sys::seccomp::Profile::outer, arch));
     const Json config{
         {"ociVersion", kOciVersion},
         {"root", {{"path", "rootfs"}, {"readonly", plan->rootfs.read_only}}},

@@ -18,10 +18,7 @@ namespace sandbox::driver::oci {
 namespace {
 
 // What the kernel calls the namespaces that plans name in full.
-std::string proc_name(const std::string& kind)
-{
-    return kind == "mount" ? "mnt" : kind;
-}
+std::string proc_name(const std::string& kind) { return kind == "mount" ? "mnt" : kind; }
 
 Status observe_namespaces(const plan::PlanContent& plan, const sys::ProcDir& init,
                           Collector& collector)
@@ -85,8 +82,8 @@ std::string names_of(sys::CapSet set)
 }
 
 // PID 1 and its outer ring; the inner one is a session's.
-Status observe_init(const plan::PlanContent& plan, const Binding& binding,
-                    const sys::ProcDir& init, Collector& collector)
+Status observe_init(const plan::PlanContent& plan, const Binding& binding, const sys::ProcDir& init,
+                    Collector& collector)
 {
     const sys::ProcStatus status = TRY(init.status());
     const sys::ProcDir own = TRY(sys::ProcDir::self());
@@ -165,15 +162,16 @@ Status observe_init_descriptors(const sys::ProcDir& init, Collector& collector)
 bool is_of_session(std::string_view control)
 {
     return control == "capabilities" || control == "no_new_privileges" || control == "landlock" ||
-           control == "seccomp.filter" || control.starts_with("process.") || control.starts_with("rlimit.");
+           control == "seccomp.filter" || control.starts_with("process.") ||
+           control.starts_with("rlimit.");
 }
 
 }  // namespace
 
 void Collector::add(std::string name, std::string planned, std::string observed, Held held)
 {
-    Evidence evidence{std::move(name), {}, std::move(planned), std::move(observed),
-                      held == Held::yes};
+    Evidence evidence{
+        std::move(name), {}, std::move(planned), std::move(observed), held == Held::yes};
     const auto control = std::ranges::find(plan_.controls, evidence.name, &plan::Control::name);
     if (control != plan_.controls.end()) {
         evidence.mechanism = control->mechanism;
@@ -186,8 +184,8 @@ std::string limit_name(const plan::PlanContent& plan, const std::string& prefix,
                        const plan::CgroupSetting& setting)
 {
     // The plan's control carries the file in its mechanism: "cgroup v1 pids.max".
-    const std::string mechanism =
-        "cgroup " + std::string(to_string(plan.resources.version)) + " " + setting.file;
+    const std::string mechanism = "cgroup " + std::string(to_string(plan.resources.version)) + " " +
+                                  setting.file;
     const bool control_leaf = prefix == "limit.control.";
     for (const plan::Control& control : plan.controls)
         if (control.mechanism == mechanism && control.name.starts_with(prefix) &&
@@ -207,8 +205,8 @@ Result<std::vector<DescriptorSeen>> list_descriptors(const sys::ProcDir& process
         const std::string info = TRY(process.text("fdinfo/" + name));
         const auto flags = info.find("flags:");
         if (flags != std::string::npos)
-            seen.close_on_exec =
-                (std::strtol(info.c_str() + flags + 6, nullptr, 8) & O_CLOEXEC) != 0;
+            seen.close_on_exec = (std::strtol(info.c_str() + flags + 6, nullptr, 8) & O_CLOEXEC) !=
+                                 0;
         list.push_back(std::move(seen));
     }
     std::ranges::sort(list, {}, &DescriptorSeen::number);
@@ -218,10 +216,9 @@ Result<std::vector<DescriptorSeen>> list_descriptors(const sys::ProcDir& process
 std::string cgroup_path(const std::vector<sys::CgroupLine>& lines, std::string_view controller)
 {
     for (const sys::CgroupLine& line : lines) {
-        const bool found = controller.empty()
-                               ? line.hierarchy == 0
-                               : std::ranges::find(line.controllers, controller) !=
-                                     line.controllers.end();
+        const bool found = controller.empty() ? line.hierarchy == 0
+                                              : std::ranges::find(line.controllers, controller) !=
+                                                    line.controllers.end();
         if (found) return line.path;
     }
     return {};
@@ -232,15 +229,16 @@ Result<std::vector<Evidence>> observe_sandbox(const plan::ExecutionPlan& plan,
                                               const Groups* groups)
 {
     Collector collector(plan.content());
-    const sys::ProcDir init =
-        TRY_WITH(sys::ProcDir::open(launched.init_pid), "read PID 1 from outside");
+    const sys::ProcDir init = TRY_WITH(sys::ProcDir::open(launched.init_pid),
+                                       "read PID 1 from outside");
     TRY_VOID(observe_namespaces(plan.content(), init, collector));
     TRY_VOID(observe_id_map(plan.content(), binding, init, collector));
     TRY_VOID(observe_network(plan.content(), init, collector));
     TRY_VOID(observe_init(plan.content(), binding, init, collector));
     std::optional<Groups> opened;
     if (groups == nullptr) opened.emplace(TRY(open_groups(plan, binding)));
-    TRY_VOID(observe_cgroups(plan, binding, init, groups != nullptr ? *groups : *opened, collector));
+    TRY_VOID(
+        observe_cgroups(plan, binding, init, groups != nullptr ? *groups : *opened, collector));
     TRY_VOID(observe_mounts(plan, binding, init, collector));
     TRY_VOID(observe_init_descriptors(init, collector));
     // All of the above was of this process, not of one that took its number.

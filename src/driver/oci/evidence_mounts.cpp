@@ -15,9 +15,8 @@ namespace sandbox::driver::oci {
 namespace {
 
 // Nodes that crun binds into its fresh /dev (crun 1.8.1, create_missing_devs).
-constexpr std::array<std::string_view, 6> kDeviceNodes{"/dev/full",   "/dev/null", "/dev/random",
-                                                       "/dev/tty",    "/dev/urandom",
-                                                       "/dev/zero"};
+constexpr std::array<std::string_view, 6> kDeviceNodes{"/dev/full", "/dev/null",    "/dev/random",
+                                                       "/dev/tty",  "/dev/urandom", "/dev/zero"};
 
 bool below(std::string_view path, std::string_view folder)
 {
@@ -53,8 +52,8 @@ public:
     {
         known_.insert(target);
         const sys::MountInfo* mount = at(target);
-        const std::string planned =
-            std::string(access == Access::read_only ? "ro" : "rw") + ",nosuid,nodev";
+        const std::string planned = std::string(access == Access::read_only ? "ro" : "rw") +
+                                    ",nosuid,nodev";
         if (mount == nullptr) {
             collector_.add(name, planned, "no mount at " + escaped(target), Held::no);
             return;
@@ -126,9 +125,8 @@ Status observe_kernel_paths(const plan::PlanContent& plan, const sys::ProcDir& i
             witness.know(path.str());
             const sys::MountInfo* mount = witness.at(path.str());
             if (mount != nullptr && mount->has("ro")) continue;
-            const auto there =
-                sys::open_at2(root.get(), path.str(), O_PATH | O_NOFOLLOW, 0,
-                              RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+            const auto there = sys::open_at2(root.get(), path.str(), O_PATH | O_NOFOLLOW, 0,
+                                             RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
             if (there || there.error().code() != Code::not_found)
                 bad += (bad.empty() ? "" : ",") + path.str();
         }
@@ -150,10 +148,12 @@ std::vector<Expected> expected_of(const std::vector<TreeStep>& steps, Access roo
 {
     std::vector<Expected> list;
     for (const TreeStep& step : steps) {
-        if (std::holds_alternative<RootTmpfs>(step)) list.push_back({"/", root_access, {}});
+        if (std::holds_alternative<RootTmpfs>(step))
+            list.push_back({"/", root_access, {}});
         else if (const auto* overlay = std::get_if<Overlay>(&step))
             list.push_back({"/" + overlay->target,
-                            overlay->target.empty() ? root_access : Access::read_write, {}});
+                            overlay->target.empty() ? root_access : Access::read_write,
+                            {}});
         else if (const auto* bind = std::get_if<BindMount>(&step))
             list.push_back({"/" + bind->target, bind->access, bind->source.str()});
         else if (const auto* tmpfs = std::get_if<TmpfsMount>(&step))
@@ -182,8 +182,10 @@ Status observe_mounts(const plan::ExecutionPlan& plan, const Binding& binding,
         }
     for (const Expected& one : expected) {
         std::string name = "base:" + one.target;
-        if (one.target == "/") name = "rootfs";
-        else if (planned_mount(plan.content(), one.target)) name = "mount:" + one.target;
+        if (one.target == "/")
+            name = "rootfs";
+        else if (planned_mount(plan.content(), one.target))
+            name = "mount:" + one.target;
         witness.expect(name, one.target, one.access, one.recursive);
     }
     for (const GuestPath& mask : plan->masks) witness.expect_mask(mask.str());

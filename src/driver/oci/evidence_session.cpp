@@ -11,10 +11,7 @@
 namespace sandbox::driver::oci {
 namespace {
 
-std::string number(std::uint64_t value)
-{
-    return std::to_string(value);
-}
+std::string number(std::uint64_t value) { return std::to_string(value); }
 
 // PID 1's report and what we read ourselves must be of one mind.
 void observe_identity(const plan::PlanContent& plan, const Binding& binding,
@@ -26,9 +23,8 @@ void observe_identity(const plan::PlanContent& plan, const Binding& binding,
     const auto all = [](const std::array<std::uint32_t, 4>& ids, std::uint32_t wanted) {
         return std::ranges::all_of(ids, [wanted](std::uint32_t id) { return id == wanted; });
     };
-    const bool groups = std::ranges::all_of(status.groups, [&](std::uint32_t group) {
-        return group == gid;
-    });
+    const bool groups = std::ranges::all_of(status.groups,
+                                            [&](std::uint32_t group) { return group == gid; });
     const bool same = report.uid == plan.process.uid && report.gid == plan.process.gid;
     collector.add("process.user", number(plan.process.uid) + ":" + number(plan.process.gid),
                   number(report.uid) + ":" + number(report.gid) + " (host " +
@@ -92,14 +88,22 @@ std::string limit_row(std::string_view text, std::string_view title)
 std::string_view limit_title(std::string_view name)
 {
     constexpr std::pair<std::string_view, std::string_view> kTitles[] = {
-        {"as", "Max address space"},         {"core", "Max core file size"},
-        {"cpu", "Max cpu time"},             {"data", "Max data size"},
-        {"fsize", "Max file size"},          {"locks", "Max file locks"},
-        {"memlock", "Max locked memory"},    {"msgqueue", "Max msgqueue size"},
-        {"nice", "Max nice priority"},       {"nofile", "Max open files"},
-        {"nproc", "Max processes"},          {"rss", "Max resident set"},
-        {"rtprio", "Max realtime priority"}, {"rttime", "Max realtime timeout"},
-        {"sigpending", "Max pending signals"}, {"stack", "Max stack size"},
+        {"as", "Max address space"},
+        {"core", "Max core file size"},
+        {"cpu", "Max cpu time"},
+        {"data", "Max data size"},
+        {"fsize", "Max file size"},
+        {"locks", "Max file locks"},
+        {"memlock", "Max locked memory"},
+        {"msgqueue", "Max msgqueue size"},
+        {"nice", "Max nice priority"},
+        {"nofile", "Max open files"},
+        {"nproc", "Max processes"},
+        {"rss", "Max resident set"},
+        {"rtprio", "Max realtime priority"},
+        {"rttime", "Max realtime timeout"},
+        {"sigpending", "Max pending signals"},
+        {"stack", "Max stack size"},
     };
     for (const auto& [known, title] : kTitles)
         if (known == name) return title;
@@ -177,12 +181,14 @@ Result<std::vector<Evidence>> observe_session(const plan::ExecutionPlan& plan,
 {
     Collector collector(plan.content());
     const sys::ProcDir init = TRY(sys::ProcDir::open(launched.init_pid));
-    const sys::ProcDir process =
-        TRY_WITH(sys::ProcDir::open(pid), "read the session's leader from outside");
+    const sys::ProcDir process = TRY_WITH(sys::ProcDir::open(pid),
+                                          "read the session's leader from outside");
     const sys::ProcStatus status = TRY(process.status());
     if (status.ns_pid.empty() || status.ns_pid.back() != static_cast<pid_t>(report.pid))
-        return fail(Code::conflict, "process " + std::to_string(pid) + " is not the one that "
-                                    "reported itself as " + std::to_string(report.pid));
+        return fail(Code::conflict, "process " + std::to_string(pid) +
+                                        " is not the one that "
+                                        "reported itself as " +
+                                        std::to_string(report.pid));
     observe_identity(plan.content(), binding, status, report, collector);
     TRY_VOID(observe_rights(plan.content(), status, report, collector));
     TRY_VOID(observe_process(plan.content(), process, status, collector));
@@ -202,12 +208,11 @@ Result<int> find_session_pid(const plan::ExecutionPlan& plan, const Binding& bin
             const auto process = sys::ProcDir::open(pid);
             if (!process) continue;  // ended meanwhile
             const auto status = process->status();
-            if (status && !status->ns_pid.empty() && status->ns_pid.back() == inner_pid)
-                return pid;
+            if (status && !status->ns_pid.empty() && status->ns_pid.back() == inner_pid) return pid;
         }
-    return fail(Code::not_found, "session " + escaped(session) + " of plan " +
-                                     plan.digest().str() + " has no process " +
-                                     std::to_string(inner_pid) + " in its cgroup");
+    return fail(Code::not_found, "session " + escaped(session) + " of plan " + plan.digest().str() +
+                                     " has no process " + std::to_string(inner_pid) +
+                                     " in its cgroup");
 }
 
 }  // namespace sandbox::driver::oci

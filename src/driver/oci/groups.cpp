@@ -132,8 +132,8 @@ Status remove_session_leaf(const plan::ExecutionPlan&, const Binding& binding,
                            std::string_view session)
 {
     const cgroup::Host host = TRY(host_cgroups());
-    const auto leaf = TRY(cgroup::CgroupTree::find(
-        host, binding.cgroup + "/workload/" + std::string(session)));
+    const auto leaf = TRY(
+        cgroup::CgroupTree::find(host, binding.cgroup + "/workload/" + std::string(session)));
     if (leaf.empty()) return {};
     const auto deadline = sys::Deadline::after(kRemoveDeadline);
     TRY_VOID(leaf.kill_all(deadline));

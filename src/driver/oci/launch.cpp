@@ -87,9 +87,13 @@ private:
             TRY_VOID(finish_v2(groups, deadline));
         TRY_VOID(await_init(deadline));
         failpoint("effect.init-up");
-        return Launched{std::move(channel_),     std::move(*init_), init_->pid(),
-                        std::move(*runtime_),    reaped_ ? -1 : runtime_->pid(),
-                        std::move(diagnostics_), std::move(identities)};
+        return Launched{std::move(channel_),
+                        std::move(*init_),
+                        init_->pid(),
+                        std::move(*runtime_),
+                        reaped_ ? -1 : runtime_->pid(),
+                        std::move(diagnostics_),
+                        std::move(identities)};
     }
 
     Status start(const Groups& groups, PreparedSources sources)
@@ -101,8 +105,8 @@ private:
         TRY_VOID(sys::set_nonblocking(diagnostics.read.get()));
         sys::Pipe input = TRY(sys::make_pipe());
         left_ = TRY(sys::make_pipe());
-        const sys::UniqueFd bootstrap =
-            TRY(sys::sealed_memfd("sandbox-bootstrap", artifact_.bootstrap));
+        const sys::UniqueFd bootstrap = TRY(
+            sys::sealed_memfd("sandbox-bootstrap", artifact_.bootstrap));
 
         RuntimeStart order{artifact_, binding_, std::move(sources), groups.host};
         order.input = input.read.get();
@@ -157,8 +161,7 @@ private:
         for (;;) {
             const int ready = ::poll(set, 2, deadline.poll_timeout());
             if (ready < 0 && errno != EINTR) return fail_errno("poll");
-            if (ready == 0)
-                return fail(Code::deadline_exceeded, "PID 1 did not speak in time");
+            if (ready == 0) return fail(Code::deadline_exceeded, "PID 1 did not speak in time");
             if (ready < 0) continue;
             if (set[0].revents != 0) return take_init_up();
             // crun goes once PID 1 runs; a success ends the watching, not the waiting.
@@ -178,8 +181,8 @@ private:
         const auto packet = TRY(sys::recv_fds(channel_.get(), wire::kMaxInitPacket, 0));
         if (packet.bytes.empty())
             return fail(Code::unavailable, "PID 1 closed its channel before it was up");
-        const auto message = TRY(wire::decode_packet(
-            wire::Direction::to_host, std::as_bytes(std::span(packet.bytes))));
+        const auto message = TRY(
+            wire::decode_packet(wire::Direction::to_host, std::as_bytes(std::span(packet.bytes))));
         if (const auto* log = std::get_if<wire::InitLog>(&message))
             return fail(Code::unavailable, "PID 1: " + escaped(log->text));
         const auto* up = std::get_if<wire::InitUp>(&message);
@@ -198,14 +201,14 @@ private:
         if (const auto groups = open_groups(plan_, binding_)) {
             if (auto processes = groups->top->processes()) mine = *processes;
             // Reported by the census of whoever called; here there is only the first error.
-            [[maybe_unused]] const auto killed =
-                groups->top->kill_all(sys::Deadline::after(kCleanDeadline));
+            [[maybe_unused]] const auto killed = groups->top->kill_all(
+                sys::Deadline::after(kCleanDeadline));
         }
         if (runtime_ && !reaped_) {
             // It may have failed before it joined any cgroup.
             [[maybe_unused]] const auto sent = runtime_->send_signal(SIGKILL);
-            [[maybe_unused]] const auto gone =
-                runtime_->wait_exit(sys::Deadline::after(kCleanDeadline));
+            [[maybe_unused]] const auto gone = runtime_->wait_exit(
+                sys::Deadline::after(kCleanDeadline));
         }
         // PID 1 and the like came to us as orphans.
         for (const pid_t pid : mine) ::waitpid(pid, nullptr, 0);
@@ -239,8 +242,7 @@ Result<Launched> launch(const plan::ExecutionPlan& plan, const Binding& binding,
                         const OciArtifact& artifact, const SealedPrograms& programs,
                         const LaunchOptions& options)
 {
-    if (plan->resources.version == plan::CgroupVersion::none ||
-        plan->resources.controllers.empty())
+    if (plan->resources.version == plan::CgroupVersion::none || plan->resources.controllers.empty())
         return fail(Code::invalid_argument,
                     "no cgroup to hold the sandbox: the runtime would ignore every limit");
     return Launch(plan, binding, artifact, programs, options.groups)

@@ -25,10 +25,10 @@ Result<Place> place_of(const HostPath& path)
     if (slash == std::string::npos || slash + 1 == path.str().size())
         return fail(Code::invalid_argument, "not a path of a file: " + escaped(path.str()));
     const std::string folder = slash == 0 ? "/" : path.str().substr(0, slash);
-    return Place{TRY_WITH(sys::open_at2(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0,
-                                        RESOLVE_NO_MAGICLINKS),
-                          "folder of masked path " + escaped(path.str())),
-                 path.str().substr(slash + 1)};
+    return Place{
+        TRY_WITH(sys::open_at2(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0, RESOLVE_NO_MAGICLINKS),
+                 "folder of masked path " + escaped(path.str())),
+        path.str().substr(slash + 1)};
 }
 
 }  // namespace

@@ -82,8 +82,7 @@ Result<sys::UniqueFd> make_bundle(RuntimeStart& order)
     TRY_VOID(sys::mkdir_at(scratch.get(), std::string(kBundle) + "/rootfs", 0755));
     TRY_VOID(build_tree(order.artifact, std::move(order.sources), scratch.get(), kScratch,
                         std::string(kBundle) + "/rootfs"));
-    sys::UniqueFd bundle =
-        TRY(sys::open_at(scratch.get(), kBundle, O_RDONLY | O_DIRECTORY));
+    sys::UniqueFd bundle = TRY(sys::open_at(scratch.get(), kBundle, O_RDONLY | O_DIRECTORY));
     TRY_VOID(sys::write_file_at(bundle.get(), "config.json", order.artifact.config_json, 0400));
     return bundle;
 }
@@ -91,8 +90,8 @@ Result<sys::UniqueFd> make_bundle(RuntimeStart& order)
 // What the bundle holds, read back and hashed.
 Result<std::string> check_config(int bundle, const OciArtifact& artifact)
 {
-    std::string written =
-        TRY(sys::read_file_at(bundle, "config.json", artifact.config_json.size()));
+    std::string written = TRY(
+        sys::read_file_at(bundle, "config.json", artifact.config_json.size()));
     if (canon::digest(written) != artifact.config_digest)
         return fail(Code::conflict, "config.json is not what was compiled");
     return written;
@@ -110,8 +109,8 @@ Status recheck_config(int bundle, const std::string& hashed)
 // is overwritten before it was copied.
 Status place_descriptors(const RuntimeStart& order)
 {
-    const std::array<int, 8> wanted{order.input,   order.output, order.output,   order.channel,
-                                    order.init,    order.bootstrap, order.runtime, -1};
+    const std::array<int, 8> wanted{order.input, order.output,    order.output,  order.channel,
+                                    order.init,  order.bootstrap, order.runtime, -1};
     std::array<int, 8> high{};
     constexpr int kCount = 7;
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -171,9 +170,9 @@ Status become_runtime(RuntimeStart& order)
     failpoint("launcher.before-exec");
 
     // Law 11: the runtime inherits no variable. Its options are these and no others.
-    const char* argv[] = {"crun", "--cgroup-manager", "disabled", "--root", kState, "run",
-                          "--detach", "--preserve-fds", "3", "--bundle", ".", id.c_str(),
-                          nullptr};
+    const char* argv[] = {"crun", "--cgroup-manager", "disabled",       "--root", kState,
+                          "run",  "--detach",         "--preserve-fds", "3",      "--bundle",
+                          ".",    id.c_str(),         nullptr};
     const char* envp[] = {nullptr};
     // PRIVILEGED: what runs are the bytes that were hashed; a sealed memfd also spares crun its own
     // copy of itself.

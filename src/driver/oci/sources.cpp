@@ -123,8 +123,8 @@ private:
         attributes.read_only = access == Access::read_only;
         // Flags first and recursively; the idmap then, also recursively: a submount of a type that
         // cannot be idmapped refuses the launch instead of showing foreign owners.
-        TRY_VOID(sys::set_mount_attributes(prepared.mount.get(), attributes,
-                                           sys::Depth::recursive));
+        TRY_VOID(
+            sys::set_mount_attributes(prepared.mount.get(), attributes, sys::Depth::recursive));
         attributes.userns_fd = TRY_WITH(namespaces_.get(map), "make the id map of a mount");
         if (attributes.userns_fd < 0) return {};
         return sys::set_mount_attributes(prepared.mount.get(), attributes, sys::Depth::recursive);

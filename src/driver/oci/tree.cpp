@@ -37,17 +37,16 @@ bool covers(std::string_view grant, std::string_view path)
     return path.size() > grant.size() && path.starts_with(grant) && path[grant.size()] == '/';
 }
 
-MountIdMap map_for(plan::Ownership ownership, const plan::PlanContent& plan,
-                   const Binding& binding)
+MountIdMap map_for(plan::Ownership ownership, const plan::PlanContent& plan, const Binding& binding)
 {
     switch (ownership) {
-        case plan::Ownership::overflow: return {};
-        case plan::Ownership::idmap_user:
-            return {{{plan.process.uid, binding.id_base + plan.process.uid, 1}},
-                    {{plan.process.gid, binding.id_base + plan.process.gid, 1}}};
-        case plan::Ownership::idmap_all:
-            return {{{0, binding.id_base, plan.security.id_count}},
-                    {{0, binding.id_base, plan.security.id_count}}};
+    case plan::Ownership::overflow: return {};
+    case plan::Ownership::idmap_user:
+        return {{{plan.process.uid, binding.id_base + plan.process.uid, 1}},
+                {{plan.process.gid, binding.id_base + plan.process.gid, 1}}};
+    case plan::Ownership::idmap_all:
+        return {{{0, binding.id_base, plan.security.id_count}},
+                {{0, binding.id_base, plan.security.id_count}}};
     }
     return {};
 }
@@ -93,9 +92,11 @@ private:
             return {};
         }
         if (plan_.rootfs.kind != "dir" || !overlay)
-            return fail(Code::invalid_argument,
-                        "the oci driver expresses rootfs \"host\" and \"dir:\" with an overlay, not "
-                        "\"" + plan_.rootfs.kind + "\"");
+            return fail(
+                Code::invalid_argument,
+                "the oci driver expresses rootfs \"host\" and \"dir:\" with an overlay, not "
+                "\"" +
+                    plan_.rootfs.kind + "\"");
         steps_.emplace_back(Overlay{"", plan_.rootfs.source,
                                     map_for(plan_.rootfs.ownership, plan_, binding_), size});
         return {};
@@ -105,8 +106,8 @@ private:
     {
         for (const char* path : {"dev", "etc", "proc"}) make_directory(path);
         if (plan_.rootfs.kind != "host") return;
-        for (const char* path : {"home", "mnt", "opt", "root", "run", "srv", "tmp", "usr", "var",
-                                 "var/tmp"})
+        for (const char* path :
+             {"home", "mnt", "opt", "root", "run", "srv", "tmp", "usr", "var", "var/tmp"})
             make_directory(path);
         for (const auto& [path, target] : kMergedLinks)
             steps_.emplace_back(MakeSymlink{std::string(path), std::string(target)});
@@ -155,18 +156,16 @@ private:
         const Access access = mount.read_only ? Access::read_only : Access::read_write;
         const Ground ground = covering(target).ground;
         switch (mount.type) {
-            case profile::MountType::tmpfs:
-                steps_.emplace_back(TmpfsMount{target,
-                                               mount.size.value_or(Bytes{kTmpSize}).count,
-                                               mount.mode, binding_.id_base + plan_.process.uid,
-                                               binding_.id_base + plan_.process.gid, access,
-                                               ground});
-                grants_.push_back({target, access, Ground::ours, {}});
-                return {};
-            case profile::MountType::bind: break;
-            case profile::MountType::volume:
-                return fail(Code::invalid_argument, "the oci driver does not express volumes yet: " +
-                                                        mount.target.str());
+        case profile::MountType::tmpfs:
+            steps_.emplace_back(TmpfsMount{target, mount.size.value_or(Bytes{kTmpSize}).count,
+                                           mount.mode, binding_.id_base + plan_.process.uid,
+                                           binding_.id_base + plan_.process.gid, access, ground});
+            grants_.push_back({target, access, Ground::ours, {}});
+            return {};
+        case profile::MountType::bind: break;
+        case profile::MountType::volume:
+            return fail(Code::invalid_argument,
+                        "the oci driver does not express volumes yet: " + mount.target.str());
         }
         // Container root would write files of host root's making through its own map.
         if (access == Access::read_write && plan_.process.uid == 0)

@@ -41,9 +41,7 @@ Split split(const std::string& path)
 class TreeBuilder {
 public:
     TreeBuilder(PreparedSources sources, int scratch, std::string scratch_path, std::string rootfs)
-        : sources_(std::move(sources)),
-          scratch_(scratch),
-          scratch_path_(std::move(scratch_path)),
+        : sources_(std::move(sources)), scratch_(scratch), scratch_path_(std::move(scratch_path)),
           rootfs_(std::move(rootfs))
     {
     }
@@ -153,10 +151,10 @@ private:
         for (const std::string& ancestor : step.pinned) {
             // An ancestor missing in a tree of ours is made with the mask's own parents below.
             if (step.ground == Ground::ours) TRY_VOID(make_folder(ancestor));
-            const sys::UniqueFd folder = TRY_WITH(
-                open_beneath(ancestor, O_PATH | O_DIRECTORY), "masked path " + escaped(step.path));
-            const sys::UniqueFd self =
-                TRY(sys::clone_tree(folder.get(), "", sys::Depth::recursive));
+            const sys::UniqueFd folder = TRY_WITH(open_beneath(ancestor, O_PATH | O_DIRECTORY),
+                                                  "masked path " + escaped(step.path));
+            const sys::UniqueFd self = TRY(
+                sys::clone_tree(folder.get(), "", sys::Depth::recursive));
             TRY_VOID(sys::attach_tree(self.get(), folder.get(), ""));
         }
         struct stat status{};
@@ -169,8 +167,8 @@ private:
                         "masked path " + escaped(step.path) +
                             " is or passes a symbolic link; mask what it points to");
         }
-        const sys::UniqueFd mask =
-            TRY(sys::clone_tree(masks_.get(), folder ? "folder" : "file", sys::Depth::single));
+        const sys::UniqueFd mask = TRY(
+            sys::clone_tree(masks_.get(), folder ? "folder" : "file", sys::Depth::single));
         return attach(mask.get(), step.path, folder, step.ground);
     }
 

@@ -61,8 +61,8 @@ Result<SealedArtifact> seal_artifact(int file, const std::string& name, std::str
     }));
     TRY_VOID(seal_memfd(artifact.fd.get()));
     if (!expected.empty() && expected != artifact.digest)
-        return fail(Code::conflict, name + " has digest " + artifact.digest +
-                                        ", pinned is " + std::string(expected) +
+        return fail(Code::conflict, name + " has digest " + artifact.digest + ", pinned is " +
+                                        std::string(expected) +
                                         ": reinstall it or pin the new one");
     return artifact;
 }
@@ -88,9 +88,8 @@ Status check_executable(int file, const std::string& name)
                                                  std::to_string(info.st_uid) +
                                                  ": root or the caller must own it");
     if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return fail(Code::permission_denied,
-                    name + " has mode " + octal(info.st_mode & 07777U) +
-                        ": others can write it, run chmod go-w on it");
+        return fail(Code::permission_denied, name + " has mode " + octal(info.st_mode & 07777U) +
+                                                 ": others can write it, run chmod go-w on it");
     if ((info.st_mode & S_IXUSR) == 0)
         return fail(Code::permission_denied, name + " is not executable");
     return {};

@@ -78,7 +78,7 @@ struct DirIdentity {
 // single-threaded (join_self). v2: pass dir to CLONE_INTO_CGROUP (CloneOptions::cgroup_dir).
 struct JoinHandles {
     std::vector<UniqueFd> tasks;  // v1, opened by us: our credentials count, not the child's
-    UniqueFd dir;                 // v2, or invalid
+    UniqueFd dir;  // v2, or invalid
     std::vector<int> task_numbers() const;
 };
 // One cgroup, known by one path below the root of each hierarchy that is needed. Does not remove
@@ -100,7 +100,7 @@ public:
 
     const std::string& path() const noexcept { return path_; }
     bool empty() const noexcept { return dirs_.empty(); }  // exists nowhere
-    std::vector<std::string> folders() const;              // absolute
+    std::vector<std::string> folders() const;  // absolute
     std::vector<DirIdentity> identities() const;
 
     // v2: enables the controllers for the children. Requires: no process in this cgroup itself.

@@ -10,9 +10,8 @@ namespace {
 
 // Mount options of a v1 hierarchy that are no controllers (kernel/cgroup/cgroup-v1.c,
 // cgroup1_show_options), besides name=… and release_agent=….
-constexpr std::string_view kNoControllers[] = {"rw",     "ro",      "noprefix",
-                                               "xattr",  "cpuset_v2_mode", "clone_children",
-                                               "favordynmods"};
+constexpr std::string_view kNoControllers[] = {
+    "rw", "ro", "noprefix", "xattr", "cpuset_v2_mode", "clone_children", "favordynmods"};
 
 bool is_controller(std::string_view option)
 {
@@ -96,9 +95,8 @@ Host detect(const std::vector<MountInfo>& mounts,
         if (mount.target == "/sys/fs/cgroup") tmpfs_root = mount.fstype == "tmpfs";
         if (mount.fstype != "cgroup" && mount.fstype != "cgroup2") continue;
         // A later mount on the same target hides the earlier one.
-        std::erase_if(host.hierarchies, [&mount](const Hierarchy& earlier) {
-            return earlier.mount == mount.target;
-        });
+        std::erase_if(host.hierarchies,
+                      [&mount](const Hierarchy& earlier) { return earlier.mount == mount.target; });
         if (mount.fstype == "cgroup") {
             host.hierarchies.push_back(first_version(mount));
             first = true;

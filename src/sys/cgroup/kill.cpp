@@ -48,10 +48,7 @@ Status collect(int dir, std::vector<pid_t>& pids)
     return {};
 }
 
-std::unexpected<Error> late(const std::string& what)
-{
-    return fail(Code::deadline_exceeded, what);
-}
+std::unexpected<Error> late(const std::string& what) { return fail(Code::deadline_exceeded, what); }
 
 // Waits until the first of them ended; a process that is slow to die (uninterruptible sleep) costs
 // at most the deadline.
@@ -88,10 +85,7 @@ Status signal_all(const std::vector<Pidfd>& handles)
     return {};
 }
 
-bool has_file(int dir, const char* name)
-{
-    return ::faccessat(dir, name, F_OK, 0) == 0;
-}
+bool has_file(int dir, const char* name) { return ::faccessat(dir, name, F_OK, 0) == 0; }
 
 enum class State { thawed, changing, frozen };
 
@@ -185,8 +179,7 @@ Status CgroupTree::kill_round(Deadline deadline) const
     auto handles = handles_of(*this);
     const Status signalled = handles ? signal_all(*handles) : Status{};
     // Whatever went wrong, nothing is left frozen: a frozen process never dies.
-    if (v1 != dirs_.end())
-        TRY_VOID(change_state(v1->fd.get(), v1->path, State::thawed, deadline));
+    if (v1 != dirs_.end()) TRY_VOID(change_state(v1->fd.get(), v1->path, State::thawed, deadline));
     if (!stopped && stopped.error().code() != Code::deadline_exceeded) return stopped;
     if (!handles) return std::unexpected(std::move(handles).error());
     if (!signalled) return signalled;

@@ -191,8 +191,8 @@ Result<Received> recv_fds(int socket, std::size_t max_bytes, std::size_t max_fds
     iovec part{received.bytes.data(), max_bytes};
     // One more descriptor than allowed fits, so that "too many" is seen and closed by us instead
     // of being cut off by the kernel.
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * (kMaxFds + 1)) +
-                                  CMSG_SPACE(sizeof(ucred))] = {};
+    alignas(cmsghdr) char
+        control[CMSG_SPACE(sizeof(int) * (kMaxFds + 1)) + CMSG_SPACE(sizeof(ucred))] = {};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;

@@ -33,10 +33,7 @@ sock_filter branch(unsigned code, std::uint32_t value, std::size_t if_true, std:
                        static_cast<std::uint8_t>(if_false), value};
 }
 
-sock_filter give(std::uint32_t action)
-{
-    return statement(BPF_RET | BPF_K, action);
-}
+sock_filter give(std::uint32_t action) { return statement(BPF_RET | BPF_K, action); }
 
 sock_filter load_number()
 {
@@ -92,12 +89,10 @@ Program value_list(const Rule& rule, std::uint32_t on_match, std::uint32_t other
 {
     const Condition& first = rule.matches[0][0];
     Program code{load_argument(first.argument)};
-    if (first.mask != 0xffffffffU)
-        code.push_back(statement(BPF_ALU | BPF_AND | BPF_K, first.mask));
+    if (first.mask != 0xffffffffU) code.push_back(statement(BPF_ALU | BPF_AND | BPF_K, first.mask));
     const std::size_t count = rule.matches.size();
     for (std::size_t at = 0; at < count; ++at)
-        code.push_back(
-            branch(BPF_JMP | BPF_JEQ | BPF_K, rule.matches[at][0].value, count - at, 0));
+        code.push_back(branch(BPF_JMP | BPF_JEQ | BPF_K, rule.matches[at][0].value, count - at, 0));
     code.push_back(give(otherwise));
     code.push_back(give(on_match));
     return code;
@@ -165,8 +160,7 @@ Program search(std::span<const Range> ranges)
         code.push_back(branch(BPF_JMP | BPF_JGE | BPF_K, pivot, below.size(), 0));
     } else {
         code.push_back(branch(BPF_JMP | BPF_JGE | BPF_K, pivot, 0, 1));
-        code.push_back(
-            statement(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(below.size())));
+        code.push_back(statement(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(below.size())));
     }
     code.insert(code.end(), std::make_move_iterator(below.begin()),
                 std::make_move_iterator(below.end()));

@@ -5,10 +5,7 @@
 
 namespace sandbox::sys::seccomp {
 
-std::string rules_digest(Profile profile)
-{
-    return canon::digest(canonical_text(profile));
-}
+std::string rules_digest(Profile profile) { return canon::digest(canonical_text(profile)); }
 
 std::string program_digest(std::span<const sock_filter> program)
 {

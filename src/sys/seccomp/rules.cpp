@@ -130,19 +130,20 @@ void add_ioctl(std::vector<Rule>& rules, Profile profile)
     if (profile != Profile::strict) {
         // TIOCSTI and TIOCLINUX type into a terminal, TIOCCONS takes the console, TIOCSETD loads
         // line disciplines. asm-generic/ioctls.h.
-        rules.push_back(Rule{"ioctl", Verdict::allow_unless,
-                             one_of(1, {0x5412U, 0x541cU, 0x541dU, 0x5423U})});
+        rules.push_back(
+            Rule{"ioctl", Verdict::allow_unless, one_of(1, {0x5412U, 0x541cU, 0x541dU, 0x5423U})});
         return;
     }
     // TCGETS, TCSETS(W|F), TCSBRK, TCXONC, TCFLSH, TIOCSCTTY, TIOC(G|S)PGRP, TIOCOUTQ,
     // TIOC(G|S)WINSZ, FIONREAD, FIONBIO, TIOCNOTTY, TIOCGSID, TIOCGPTPEER, FIO(N)CLEX, then the
     // encoded ones: TC(G|S)ETS2, TCSETSW2, TCSETSF2, TIOCGPTN, TIOCSPTLCK, FICLONE.
-    rules.push_back(
-        Rule{"ioctl", Verdict::allow_only_if,
-             one_of(1, {0x5401U, 0x5402U, 0x5403U, 0x5404U, 0x5409U, 0x540aU, 0x540bU, 0x540eU,
-                        0x540fU, 0x5410U, 0x5411U, 0x5413U, 0x5414U, 0x541bU, 0x5421U, 0x5422U,
-                        0x5429U, 0x5441U, 0x5450U, 0x5451U, 0x802c542aU, 0x402c542bU, 0x402c542cU,
-                        0x402c542dU, 0x80045430U, 0x40045431U, 0x40049409U})});
+    rules.push_back(Rule{
+        "ioctl", Verdict::allow_only_if,
+        one_of(1, {0x5401U,     0x5402U,     0x5403U,     0x5404U,     0x5409U,     0x540aU,
+                   0x540bU,     0x540eU,     0x540fU,     0x5410U,     0x5411U,     0x5413U,
+                   0x5414U,     0x541bU,     0x5421U,     0x5422U,     0x5429U,     0x5441U,
+                   0x5450U,     0x5451U,     0x802c542aU, 0x402c542bU, 0x402c542cU, 0x402c542dU,
+                   0x80045430U, 0x40045431U, 0x40049409U})});
 }
 
 std::vector<Rule> build(Profile profile)
@@ -271,10 +272,8 @@ Answer answer(std::span<const Rule> rules, Arch arch, std::uint32_t audit, int n
     switch (rule->verdict) {
     case Verdict::allow: return Answer::allow;
     case Verdict::no_such_call: return Answer::enosys;
-    case Verdict::allow_only_if:
-        return matches(*rule, arguments) ? Answer::allow : Answer::eperm;
-    case Verdict::allow_unless:
-        return matches(*rule, arguments) ? Answer::eperm : Answer::allow;
+    case Verdict::allow_only_if: return matches(*rule, arguments) ? Answer::allow : Answer::eperm;
+    case Verdict::allow_unless: return matches(*rule, arguments) ? Answer::eperm : Answer::allow;
     }
     return Answer::eperm;
 }

@@ -20,7 +20,7 @@ std::string_view to_string(Profile profile) noexcept;
 enum class Arch { x86_64, aarch64 };
 std::string_view to_string(Arch arch) noexcept;
 std::uint32_t audit_arch(Arch arch) noexcept;  // AUDIT_ARCH_*
-std::optional<Arch> native_arch() noexcept;    // of this build
+std::optional<Arch> native_arch() noexcept;  // of this build
 
 // The kernel numbers; nothing when the architecture has no such call.
 std::optional<int> syscall_number(std::string_view name, Arch arch) noexcept;
@@ -29,7 +29,7 @@ std::string_view syscall_name(int number, Arch arch) noexcept;  // empty when un
 int last_known_number(Arch arch) noexcept;
 
 enum class Test {
-    equal,   // (low 32 bits of the argument & mask) == value
+    equal,  // (low 32 bits of the argument & mask) == value
     any_bit  // (low 32 bits of the argument & mask) != 0
 };
 
@@ -46,10 +46,10 @@ bool holds(const Condition& condition, std::uint64_t argument) noexcept;
 using Match = std::vector<Condition>;  // all of them
 
 enum class Verdict {
-    allow,           // whatever the arguments
-    allow_only_if,   // one of the matches holds, else EPERM
-    allow_unless,    // EPERM when one of the matches holds
-    no_such_call     // ENOSYS: callers have a fall-back that we can check
+    allow,  // whatever the arguments
+    allow_only_if,  // one of the matches holds, else EPERM
+    allow_unless,  // EPERM when one of the matches holds
+    no_such_call  // ENOSYS: callers have a fall-back that we can check
 };
 
 struct Rule {

@@ -16,6 +16,7 @@ struct Entry {
 
 // Sorted by name. Sources: arch/x86/entry/syscalls/syscall_64.tbl and scripts/syscall.tbl of
 // Linux 6.18; a test compares it with libseccomp's tables as far as those reach.
+// clang-format off: a table
 constexpr auto kTable = std::to_array<Entry>({
     {"_sysctl", 156, -1}, {"accept", 43, 202}, {"accept4", 288, 242}, {"access", 21, -1},
     {"acct", 163, 89}, {"add_key", 248, 217}, {"adjtimex", 159, 171}, {"afs_syscall", 183, -1},
@@ -129,6 +130,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"vfork", 58, -1}, {"vhangup", 153, 58}, {"vmsplice", 278, 75}, {"vserver", 236, -1},
     {"wait4", 61, 260}, {"waitid", 247, 95}, {"write", 1, 64}, {"writev", 20, 66},
 });
+// clang-format on
 
 int number_of(const Entry& entry, Arch arch)
 {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/diagnostic.hpp"
+#include "canon/json.hpp"
 #include "golden.hpp"
 #include "policy/policy.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::policy {
 

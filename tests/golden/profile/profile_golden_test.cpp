@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "base/diagnostic.hpp"
+#include "canon/json.hpp"
 #include "golden.hpp"
 #include "profile/document.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -60,8 +60,8 @@ TEST_P(ProfileGolden, RoundTripsThroughTheNormalForm)
 TEST_P(ProfileGolden, IsNotAcceptedAgainstThePublishedSchema)
 {
     const auto folder = kFolder / GetParam();
-    for (const auto& [file, name] : {std::pair("profile.toml", "profile"),
-                                     std::pair("overlay.toml", "overlay")}) {
+    for (const auto& [file, name] :
+         {std::pair("profile.toml", "profile"), std::pair("overlay.toml", "overlay")}) {
         const std::string text = golden::read_file(folder / file);
         const Document document = read_toml(text, file);
         if (text.empty() || !document.parsed || check_schema(name, document.json).empty()) continue;

@@ -9,11 +9,11 @@
 #include <stdexcept>
 
 #include "audit/audit.hpp"
+#include "canon/json.hpp"
 #include "golden.hpp"
 #include "policy/policy.hpp"
 #include "profile/profile.hpp"
 #include "resolve/resolve.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::resolve {
 namespace {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "../resolve/world.hpp"
-#include "profile/profile.hpp"
 #include "canon/json.hpp"
+#include "profile/profile.hpp"
 
 namespace sandbox::audit {
 namespace {
@@ -14,9 +14,9 @@ using resolve::test::digest_of;
 
 std::vector<ControlEvidence> evidence()
 {
-    return {{"seccomp.filter", "seccomp-bpf allowlist default", digest_of('1'), digest_of('1'),
-             true},
-            {"limit.memory", "cgroup v1 memory.limit_in_bytes", "4096", "8192", false}};
+    return {
+        {"seccomp.filter", "seccomp-bpf allowlist default", digest_of('1'), digest_of('1'), true},
+        {"limit.memory", "cgroup v1 memory.limit_in_bytes", "4096", "8192", false}};
 }
 
 // One record of each event.
@@ -29,14 +29,21 @@ std::vector<AuditRecord> records()
     std::vector<Body> bodies{
         resolved(resolve::test::planned(resolve::test::full())),
         Denied{"web", digest_of('9'), {refusal}},
-        Launched{digest_of('8'), "oci", "shared-kernel", true, digest_of('7'),
-                 {{"inner", digest_of('6')}}, {{"oci.runtime", digest_of('5')}}, evidence()},
+        Launched{digest_of('8'),
+                 "oci",
+                 "shared-kernel",
+                 true,
+                 digest_of('7'),
+                 {{"inner", digest_of('6')}},
+                 {{"oci.runtime", digest_of('5')}},
+                 evidence()},
         LaunchFailed{digest_of('8'), "evidence", "limit.memory does not hold", evidence()},
         SessionOpened{"s1", digest_of('4'), 1000, 1000},
         Violation{"limit.memory", "killed by the kernel", 3},
         Acted{"stop", "asked by sandboxctl"},
         Exited{"", 7, std::nullopt, "exited", 0},
-        Cleaned{{{"cgroup", "/sandbox/x", true, true, true}, {"file", "/run/x", true, false, false}}},
+        Cleaned{
+            {{"cgroup", "/sandbox/x", true, true, true}, {"file", "/run/x", true, false, false}}},
         Reconciled{4, {{"aaaa", "removed", "gone"}}}};
     std::vector<AuditRecord> out;
     for (Body& body : bodies) out.push_back({subject, std::move(body)});
@@ -79,8 +86,7 @@ TEST(AuditRecord, OfEveryEventSurvivesItsJson)
 TEST(AuditRecord, OfEveryEventObeysThePublishedSchema)
 {
     for (const std::string& line : sample().lines) {
-        for (const Diagnostic& flaw :
-             profile::check_schema("audit", canon::parse(line).value())) {
+        for (const Diagnostic& flaw : profile::check_schema("audit", canon::parse(line).value())) {
             ADD_FAILURE() << format(flaw);
         }
     }

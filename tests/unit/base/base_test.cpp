@@ -88,7 +88,8 @@ TEST(Errors, TellTheWayUp)
 
 TEST(TerminalSanitiser, GivesTheSameTextForEverySplit)
 {
-    const std::string text = "a\x1b[2J\r\nb\rc\t\xe2\x82\xac\xe2\x80\xae\xff\xf0\x9f\x98\x80\xe2\x82";
+    const std::string text =
+        "a\x1b[2J\r\nb\rc\t\xe2\x82\xac\xe2\x80\xae\xff\xf0\x9f\x98\x80\xe2\x82";
     TerminalSanitiser whole;
     std::string expected = whole.feed(text);
     expected += whole.finish();

@@ -47,14 +47,34 @@ TEST(ParseConnect, TakesEveryPortInDecimalAndTheWordInAnyCase)
 
 TEST(ParseConnect, RefusesWhatAHostileClientMayWrite)
 {
-    const std::vector<std::string> hostile{
-        "", "\n", "CONNECT", "CONNECT\n", "CONNECT \n", "CONNECT  5001\n", "CONNECT 5001",
-        "CONNECT 5001 \n", "CONNECT 5001\r\n", " CONNECT 5001\n", "CONNECT\t5001\n",
-        "CONNECT +5001\n", "CONNECT -1\n", "CONNECT 05001\n", "CONNECT 00\n", "CONNECT 0x10\n",
-        "CONNECT 4294967296\n", "CONNECT 99999999999999999\n", "CONNECT 50.1\n", "CONNECT five\n",
-        "CONNECT 5001\n\n", "CONNECT 5001\nGET /\n", std::string("CONNECT 5001\0\n", 14),
-        std::string("CONNECT 50\0001\n", 14), "CONNECTED 5001\n", "GET / HTTP/1.1\r\n",
-        "CONNECT 5001" + std::string(kLongestLine, ' ') + "\n", "\xff\xfe CONNECT 1\n"};
+    const std::vector<std::string> hostile{"",
+                                           "\n",
+                                           "CONNECT",
+                                           "CONNECT\n",
+                                           "CONNECT \n",
+                                           "CONNECT  5001\n",
+                                           "CONNECT 5001",
+                                           "CONNECT 5001 \n",
+                                           "CONNECT 5001\r\n",
+                                           " CONNECT 5001\n",
+                                           "CONNECT\t5001\n",
+                                           "CONNECT +5001\n",
+                                           "CONNECT -1\n",
+                                           "CONNECT 05001\n",
+                                           "CONNECT 00\n",
+                                           "CONNECT 0x10\n",
+                                           "CONNECT 4294967296\n",
+                                           "CONNECT 99999999999999999\n",
+                                           "CONNECT 50.1\n",
+                                           "CONNECT five\n",
+                                           "CONNECT 5001\n\n",
+                                           "CONNECT 5001\nGET /\n",
+                                           std::string("CONNECT 5001\0\n", 14),
+                                           std::string("CONNECT 50\0001\n", 14),
+                                           "CONNECTED 5001\n",
+                                           "GET / HTTP/1.1\r\n",
+                                           "CONNECT 5001" + std::string(kLongestLine, ' ') + "\n",
+                                           "\xff\xfe CONNECT 1\n"};
     for (const std::string& line : hostile) EXPECT_FALSE(parse_connect(line)) << line;
 }
 

@@ -22,7 +22,10 @@ sys::Deadline soon() { return sys::Deadline::after(Millis{10'000}); }
 // Our stream and the raw end of a peer that may send whatever it likes.
 template <class Stream>
 struct Talk {
-    explicit Talk(sys::SocketPair pair) : peer(std::move(pair.first)), stream(std::move(pair.second)) {}
+    explicit Talk(sys::SocketPair pair)
+        : peer(std::move(pair.first)), stream(std::move(pair.second))
+    {
+    }
     Talk() : Talk(sys::socket_pair(sys::SocketType::stream).value()) {}
 
     void give(std::span<const std::byte> bytes)
@@ -224,8 +227,8 @@ TEST(Ask, GivesTheWantedReplyAndTurnsEverythingElseIntoAnError)
     EXPECT_TRUE(ask<wire::ReadyAck>(good.stream, wire::Ready{}, soon()));
 
     Talk<Control> refused;
-    refused.give_message(wire::ErrorMessage{static_cast<std::uint16_t>(wire::WireError::not_provisioned),
-                                            "no \x1b[31m PROVISION yet"});
+    refused.give_message(wire::ErrorMessage{
+        static_cast<std::uint16_t>(wire::WireError::not_provisioned), "no \x1b[31m PROVISION yet"});
     const auto refusal = ask<wire::ReadyAck>(refused.stream, wire::Ready{}, soon());
     ASSERT_FALSE(refusal);
     EXPECT_EQ(refusal.error().code(), Code::denied);
@@ -234,7 +237,8 @@ TEST(Ask, GivesTheWantedReplyAndTurnsEverythingElseIntoAnError)
 
     Talk<Control> other;
     other.give_message(wire::Provisioned{});
-    EXPECT_EQ(ask<wire::ReadyAck>(other.stream, wire::Ready{}, soon()).error().code(), Code::corrupt);
+    EXPECT_EQ(ask<wire::ReadyAck>(other.stream, wire::Ready{}, soon()).error().code(),
+              Code::corrupt);
 
     Talk<Control> closed;
     ASSERT_EQ(shutdown(closed.peer.get(), SHUT_WR), 0);

@@ -48,10 +48,7 @@ int confined(const Spec& spec, Body&& body)
         .code;
 }
 
-int code_of(Step step)
-{
-    return 200 + static_cast<int>(step);
-}
+int code_of(Step step) { return 200 + static_cast<int>(step); }
 
 class Confine : public ::testing::Test {
 protected:
@@ -66,19 +63,22 @@ protected:
 TEST_F(Confine, PutsEverythingInForceAndReadsItBack)
 {
     const Spec spec = plain_spec();
-    EXPECT_EQ(confined(spec, [&](const SelfReport& report) {
-                  const auto& status = report.status;
-                  if (status.uid != std::array<std::uint32_t, 4>{1000, 1000, 1000, 1000}) return 1;
-                  if (status.gid != std::array<std::uint32_t, 4>{1001, 1001, 1001, 1001}) return 2;
-                  if (!status.groups.empty()) return 3;
-                  if ((status.cap_bounding | status.cap_permitted | status.cap_effective |
-                       status.cap_inheritable | status.cap_ambient) != 0)
-                      return 4;
-                  if (!status.no_new_privs || status.seccomp != 2) return 5;
-                  if (report.open_fds != std::vector<int>{0, 1, 2}) return 6;
-                  if (::getsid(0) != ::getpid()) return 7;
-                  return differences(spec, report, 1).empty() ? 0 : 8;
-              }),
+    EXPECT_EQ(confined(spec,
+                       [&](const SelfReport& report) {
+                           const auto& status = report.status;
+                           if (status.uid != std::array<std::uint32_t, 4>{1000, 1000, 1000, 1000})
+                               return 1;
+                           if (status.gid != std::array<std::uint32_t, 4>{1001, 1001, 1001, 1001})
+                               return 2;
+                           if (!status.groups.empty()) return 3;
+                           if ((status.cap_bounding | status.cap_permitted | status.cap_effective |
+                                status.cap_inheritable | status.cap_ambient) != 0)
+                               return 4;
+                           if (!status.no_new_privs || status.seccomp != 2) return 5;
+                           if (report.open_fds != std::vector<int>{0, 1, 2}) return 6;
+                           if (::getsid(0) != ::getpid()) return 7;
+                           return differences(spec, report, 1).empty() ? 0 : 8;
+                       }),
               0);
 }
 
@@ -87,10 +87,11 @@ TEST_F(Confine, LeavesUserZeroWithoutAnyCapability)
     Spec spec = plain_spec();
     spec.uid = 0;
     spec.gid = 0;
-    EXPECT_EQ(confined(spec, [&](const SelfReport& report) {
-                  if (!differences(spec, report, 1).empty()) return 1;
-                  return ::setuid(1) != 0 && errno == EPERM ? 0 : 2;
-              }),
+    EXPECT_EQ(confined(spec,
+                       [&](const SelfReport& report) {
+                           if (!differences(spec, report, 1).empty()) return 1;
+                           return ::setuid(1) != 0 && errno == EPERM ? 0 : 2;
+                       }),
               0);
 }
 
@@ -98,9 +99,10 @@ TEST_F(Confine, KeepsTheListedCapabilitiesThroughTheChangeOfUser)
 {
     Spec spec = plain_spec();
     spec.capabilities = 1U << 10;  // CAP_NET_BIND_SERVICE
-    EXPECT_EQ(confined(spec, [&](const SelfReport& report) {
-                  return differences(spec, report, 1).empty() ? 0 : 1;
-              }),
+    EXPECT_EQ(confined(spec,
+                       [&](const SelfReport& report) {
+                           return differences(spec, report, 1).empty() ? 0 : 1;
+                       }),
               0);
 }
 
@@ -108,18 +110,20 @@ TEST_F(Confine, GivesExactlyTheListedGroups)
 {
     Spec spec = plain_spec();
     spec.groups = {27, 4};
-    EXPECT_EQ(confined(spec, [&](const SelfReport& report) {
-                  return report.status.groups == std::vector<std::uint32_t>{4, 27} ? 0 : 1;
-              }),
+    EXPECT_EQ(confined(spec,
+                       [&](const SelfReport& report) {
+                           return report.status.groups == std::vector<std::uint32_t>{4, 27} ? 0 : 1;
+                       }),
               0);
 }
 
 TEST_F(Confine, RefusesWhatTheFilterRefuses)
 {
     EXPECT_EQ(in_child([] { return ::unshare(CLONE_NEWUSER) == 0 ? 0 : errno; }).code, 0);
-    EXPECT_EQ(confined(plain_spec(), [](const SelfReport&) {
-                  return ::unshare(CLONE_NEWUSER) != 0 && errno == EPERM ? 0 : 1;
-              }),
+    EXPECT_EQ(confined(plain_spec(),
+                       [](const SelfReport&) {
+                           return ::unshare(CLONE_NEWUSER) != 0 && errno == EPERM ? 0 : 1;
+                       }),
               0);
 }
 
@@ -128,14 +132,15 @@ TEST_F(Confine, AppliesLimitsUmaskAndFolder)
     Spec spec = plain_spec();
     spec.rlimits = {{RLIMIT_NOFILE, 64, 64}, {RLIMIT_CORE, 0, 0}};
     spec.cwd = "/usr";
-    EXPECT_EQ(confined(spec, [](const SelfReport& report) {
-                  if (report.status.umask != 027) return 1;
-                  rlimit limit{};
-                  ::getrlimit(RLIMIT_NOFILE, &limit);
-                  if (limit.rlim_cur != 64 || limit.rlim_max != 64) return 2;
-                  char where[64];
-                  return std::string(::getcwd(where, sizeof where)) == "/usr" ? 0 : 3;
-              }),
+    EXPECT_EQ(confined(spec,
+                       [](const SelfReport& report) {
+                           if (report.status.umask != 027) return 1;
+                           rlimit limit{};
+                           ::getrlimit(RLIMIT_NOFILE, &limit);
+                           if (limit.rlim_cur != 64 || limit.rlim_max != 64) return 2;
+                           char where[64];
+                           return std::string(::getcwd(where, sizeof where)) == "/usr" ? 0 : 3;
+                       }),
               0);
 }
 
@@ -155,11 +160,12 @@ TEST_F(Confine, AppliesLandlockAndStillReadsItsOwnState)
     spec.landlock.abi = abi;
     spec.landlock.handled_fs = sys::landlock::all_fs(abi);
     spec.landlock.paths = {{"/usr", sys::landlock::kReadExecute}};
-    EXPECT_EQ(confined(spec, [&](const SelfReport& report) {
-                  if (!differences(spec, report, 1).empty()) return 1;
-                  if (::open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0) return 2;
-                  return ::open("/usr/bin/env", O_RDONLY | O_CLOEXEC) >= 0 ? 0 : 3;
-              }),
+    EXPECT_EQ(confined(spec,
+                       [&](const SelfReport& report) {
+                           if (!differences(spec, report, 1).empty()) return 1;
+                           if (::open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0) return 2;
+                           return ::open("/usr/bin/env", O_RDONLY | O_CLOEXEC) >= 0 ? 0 : 3;
+                       }),
               0);
 }
 

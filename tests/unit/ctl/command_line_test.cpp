@@ -47,7 +47,8 @@ TEST(CommandLine, KnowsEveryVerb)
 {
     EXPECT_TRUE(verb<ConfigInit>({"config", "init", "-f"}).force);
     verb<ConfigCheck>({"config", "check"});
-    EXPECT_EQ(verb<Validate>({"validate", "a", "b.toml", "-"}).profiles, (Words{"a", "b.toml", "-"}));
+    EXPECT_EQ(verb<Validate>({"validate", "a", "b.toml", "-"}).profiles,
+              (Words{"a", "b.toml", "-"}));
     EXPECT_EQ(verb<Plan>({"plan", "a", "--snapshot", "s.json"}).snapshot, "s.json");
     EXPECT_EQ(verb<Plan>({"plan", "a", "--diff", "web"}).diff, "web");
     EXPECT_TRUE(verb<Plan>({"plan", "a", "--artifact"}).artifact);
@@ -86,7 +87,8 @@ TEST(CommandLine, ReadsTheOptionsOfLogs)
 
 TEST(CommandLine, ReadsTheOptionsOfRun)
 {
-    const RunVerb run = verb<RunVerb>({"run", "-d", "--rm", "-i", "--name", "web", "--overlay", "o.toml", "p"});
+    const RunVerb run = verb<RunVerb>(
+        {"run", "-d", "--rm", "-i", "--name", "web", "--overlay", "o.toml", "p"});
     EXPECT_TRUE(run.detach && run.remove && run.interactive);
     EXPECT_EQ(run.name, "web");
     EXPECT_EQ(run.overlay, "o.toml");
@@ -105,9 +107,16 @@ TEST(CommandLine, CollectsRepeatedEnvironmentWordsWithoutEatingTheProfile)
 
 TEST(CommandLine, HandsOnEverythingBehindTheDashesUntouched)
 {
-    const Words words{"/bin/sh", "-c", "echo $1; exit 7", "--", "--name", "x", "-d", "--help", "-e",
-                      "A=B", "--root=/x", "", "a b", "\xff", "-", "++", "%%", "[a,b]", "[]", "[[x]]",
-                      "{}", "\"quoted\"", "'single'", "`tick`", "a,b", "@file", "/help", "run"};
+    const Words words{"/bin/sh",    "-c",        "echo $1; exit 7",
+                      "--",         "--name",    "x",
+                      "-d",         "--help",    "-e",
+                      "A=B",        "--root=/x", "",
+                      "a b",        "\xff",      "-",
+                      "++",         "%%",        "[a,b]",
+                      "[]",         "[[x]]",     "{}",
+                      "\"quoted\"", "'single'",  "`tick`",
+                      "a,b",        "@file",     "/help",
+                      "run"};
     Words line{"run", "p", "--"};
     line.insert(line.end(), words.begin(), words.end());
     const RunVerb run = verb<RunVerb>(line);
@@ -139,7 +148,8 @@ TEST(CommandLine, TakesTheRootBeforeAndBehindTheVerb)
     EXPECT_EQ(command({"--root", "/srv/x", "ps"}).root, "/srv/x");
     EXPECT_EQ(command({"--root=/srv/x", "ps"}).root, "/srv/x");
     EXPECT_EQ(command({"ps", "--root", "/srv/x"}).root, "/srv/x");
-    EXPECT_EQ(command({"run", "--root", "/srv/x", "p", "--", "/bin/true", "--root", "/y"}).root, "/srv/x");
+    EXPECT_EQ(command({"run", "--root", "/srv/x", "p", "--", "/bin/true", "--root", "/y"}).root,
+              "/srv/x");
     EXPECT_EQ(command({"audit", "verify", "--root", "/srv/x"}).root, "/srv/x");
     EXPECT_EQ(command({"--root", "/outer", "ps", "--root", "/inner"}).root, "/inner");
 }
@@ -156,10 +166,26 @@ TEST(CommandLine, KnowsWhatFormatWasAskedFor)
 
 TEST(CommandLine, AnswersWrongUsageWith2)
 {
-    for (const Words& words : std::vector<Words>{
-             {}, {"frobnicate"}, {"ps", "--frobnicate"}, {"ps", "extra"}, {"plan"}, {"validate"},
-             {"inspect"}, {"stop"}, {"kill"}, {"wait"}, {"rm"}, {"logs"}, {"audit"}, {"audit", "show"},
-             {"config"}, {"policy"}, {"policy", "forget"}, {"--root"}, {"kill", "-s"}, {"ps", "-z"}}) {
+    for (const Words& words : std::vector<Words>{{},
+                                                 {"frobnicate"},
+                                                 {"ps", "--frobnicate"},
+                                                 {"ps", "extra"},
+                                                 {"plan"},
+                                                 {"validate"},
+                                                 {"inspect"},
+                                                 {"stop"},
+                                                 {"kill"},
+                                                 {"wait"},
+                                                 {"rm"},
+                                                 {"logs"},
+                                                 {"audit"},
+                                                 {"audit", "show"},
+                                                 {"config"},
+                                                 {"policy"},
+                                                 {"policy", "forget"},
+                                                 {"--root"},
+                                                 {"kill", "-s"},
+                                                 {"ps", "-z"}}) {
         const auto parsed = parse(words);
         const Answer* wrong = std::get_if<Answer>(&parsed);
         ASSERT_NE(wrong, nullptr) << (words.empty() ? "" : words.front());
@@ -170,11 +196,15 @@ TEST(CommandLine, AnswersWrongUsageWith2)
 
 TEST(CommandLine, AnswersWrongUsageOfRunWith125)
 {
-    for (const Words& words : std::vector<Words>{
-             {"run"}, {"run", "--frobnicate", "p"}, {"run", "p", "--plan", "f"},
-             {"run", "--plan", "f", "-e", "A=B"}, {"run", "--plan", "f", "--overlay", "o"},
-             {"run", "--plan", "f", "--", "/bin/true"}, {"run", "p", "--name"},
-             {"--root", "/x", "run", "--bogus"}, {"--root=/x", "run", "--bogus"}}) {
+    for (const Words& words : std::vector<Words>{{"run"},
+                                                 {"run", "--frobnicate", "p"},
+                                                 {"run", "p", "--plan", "f"},
+                                                 {"run", "--plan", "f", "-e", "A=B"},
+                                                 {"run", "--plan", "f", "--overlay", "o"},
+                                                 {"run", "--plan", "f", "--", "/bin/true"},
+                                                 {"run", "p", "--name"},
+                                                 {"--root", "/x", "run", "--bogus"},
+                                                 {"--root=/x", "run", "--bogus"}}) {
         EXPECT_EQ(answer(words).status, 125) << words.back();
     }
     // A word that is the value of --root does not make it a run.
@@ -185,9 +215,9 @@ TEST(CommandLine, HelpsWithStatus0)
 {
     const Answer all = answer({"--help"});
     EXPECT_EQ(all.status, 0);
-    for (const char* word : {"config", "validate", "plan", "run", "ps", "inspect", "logs", "stop", "kill",
-                             "wait", "rm", "probe", "doctor", "policy", "audit", "reconcile", "version",
-                             "125 denied"}) {
+    for (const char* word :
+         {"config", "validate", "plan", "run", "ps", "inspect", "logs", "stop", "kill", "wait",
+          "rm", "probe", "doctor", "policy", "audit", "reconcile", "version", "125 denied"}) {
         EXPECT_NE(all.text.find(word), std::string::npos) << word;
     }
     const Answer run = answer({"run", "--help"});

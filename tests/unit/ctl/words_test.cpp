@@ -24,8 +24,8 @@ TEST(ParseSignal, TakesNamesAndNumbers)
 
 TEST(ParseSignal, RefusesWhatIsNoSignal)
 {
-    for (const char* text : {"", "0", "65", "-9", "+9", "9x", "KILLED", "SIG", "SIGSIGKILL", " KILL", "SIG9",
-                             "99999999999999"}) {
+    for (const char* text : {"", "0", "65", "-9", "+9", "9x", "KILLED", "SIG", "SIGSIGKILL",
+                             " KILL", "SIG9", "99999999999999"}) {
         EXPECT_CODE(parse_signal(text), Code::invalid_argument) << text;
     }
 }
@@ -61,7 +61,8 @@ TEST(Adjustments, ReadsTheOverlayAsAFileAndNeverAsAProfileName)
     supervisor::Paths paths;
     paths.profiles = dir.path();
     EXPECT_CODE(adjustments(paths, {}, {}, "o"), Code::not_found);
-    EXPECT_CODE(adjustments(paths, {}, {}, "-"), Code::not_found) << "standard input is the profile's";
+    EXPECT_CODE(adjustments(paths, {}, {}, "-"), Code::not_found)
+        << "standard input is the profile's";
 }
 
 TEST(Table, PadsEachColumnToItsWidestCellButNotTheLast)
@@ -82,7 +83,8 @@ TEST(Table, EscapesWhatCouldForgeALineOrDriveATerminal)
 
 TEST(Table, CountsCharactersNotBytes)
 {
-    EXPECT_EQ(table({{"gr\xc3\xbc\xc3\x9f", "x"}, {"abcd", "y"}}), "gr\xc3\xbc\xc3\x9f  x\nabcd  y\n");
+    EXPECT_EQ(table({{"gr\xc3\xbc\xc3\x9f", "x"}, {"abcd", "y"}}),
+              "gr\xc3\xbc\xc3\x9f  x\nabcd  y\n");
 }
 
 TEST(Table, TakesRowsOfDifferentLengthAndNone)

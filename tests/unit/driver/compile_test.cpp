@@ -43,8 +43,7 @@ std::vector<Step> steps_of(const oci::OciArtifact& artifact)
 
 wire::Bootstrap bootstrap_of(const oci::OciArtifact& artifact)
 {
-    auto record =
-        wire::decode_bootstrap(std::as_bytes(std::span(artifact.bootstrap)));
+    auto record = wire::decode_bootstrap(std::as_bytes(std::span(artifact.bootstrap)));
     if (!record) ADD_FAILURE() << record.error().what;
     return record ? std::move(*record) : wire::Bootstrap{};
 }
@@ -87,7 +86,11 @@ std::vector<Mutation> mutations()
     using Content = plan::PlanContent;
     return {
         {"process.argv", [](Content& c) { c.process.argv.push_back("more"); }},
-        {"process.idle", [](Content& c) { c.process.idle = true; c.process.argv.clear(); }},
+        {"process.idle",
+         [](Content& c) {
+             c.process.idle = true;
+             c.process.argv.clear();
+         }},
         {"process.env", [](Content& c) { c.process.env["NEW"] = "1"; }},
         {"process.cwd", [](Content& c) { c.process.cwd = GuestPath("/tmp"); }},
         {"process.uid", [](Content& c) { c.process.uid = 1001; }},
@@ -95,7 +98,8 @@ std::vector<Mutation> mutations()
         {"process.umask", [](Content& c) { c.process.umask = 0077; }},
         {"process.timeout", [](Content& c) { c.process.timeout = Millis(1); }},
         {"process.rlimits", [](Content& c) { c.process.rlimits["nofile"] = 64; }},
-        {"rootfs.kind", [](Content& c) {
+        {"rootfs.kind",
+         [](Content& c) {
              c.rootfs.kind = "dir";
              c.rootfs.strategy = plan::RootfsStrategy::overlay_tmpfs;
          }},
@@ -107,13 +111,12 @@ std::vector<Mutation> mutations()
         {"mount.source", [](Content& c) { c.mounts[0].source = HostPath("/srv/other"); }},
         {"mount.target", [](Content& c) { c.mounts[2].target = GuestPath("/other"); }},
         {"mount.read_only", [](Content& c) { c.mounts[0].read_only = true; }},
-        {"mount.ownership", [](Content& c) {
-             c.mounts[0].ownership = plan::Ownership::overflow;
-         }},
+        {"mount.ownership", [](Content& c) { c.mounts[0].ownership = plan::Ownership::overflow; }},
         {"mount.size", [](Content& c) { c.mounts[2].size = Bytes{2U << 20}; }},
         {"mount.mode", [](Content& c) { c.mounts[2].mode = 0755; }},
         {"masks", [](Content& c) { c.masks.pop_back(); }},
-        {"network.mode", [](Content& c) {
+        {"network.mode",
+         [](Content& c) {
              c.network.mode = profile::NetworkMode::host;
              std::erase(c.security.namespaces, "net");
          }},
@@ -121,20 +124,16 @@ std::vector<Mutation> mutations()
         {"resources.controllers", [](Content& c) { c.resources.controllers.push_back("cpu"); }},
         {"resources.workload", [](Content& c) { c.resources.workload[0].value = "1"; }},
         {"resources.control", [](Content& c) { c.resources.control[0].value = "1"; }},
-        {"resources.version", [](Content& c) {
-             c.resources.version = plan::CgroupVersion::v2;
-         }},
+        {"resources.version", [](Content& c) { c.resources.version = plan::CgroupVersion::v2; }},
         {"security.capabilities", [](Content& c) { c.security.capabilities.clear(); }},
-        {"security.seccomp", [](Content& c) {
-             c.security.seccomp = profile::SeccompProfile::strict;
-         }},
+        {"security.seccomp",
+         [](Content& c) { c.security.seccomp = profile::SeccompProfile::strict; }},
         {"security.landlock_abi", [](Content& c) { c.security.landlock_abi = 3; }},
         {"security.id_count", [](Content& c) { c.security.id_count = 2000; }},
         {"security.masked", [](Content& c) { c.security.masked.pop_back(); }},
         {"security.read_only", [](Content& c) { c.security.read_only.pop_back(); }},
-        {"lifecycle.stop_timeout", [](Content& c) {
-             c.request.lifecycle.stop_timeout = Millis(77);
-         }},
+        {"lifecycle.stop_timeout",
+         [](Content& c) { c.request.lifecycle.stop_timeout = Millis(77); }},
     };
 }
 
@@ -356,10 +355,10 @@ TEST(OciCompile, OpensTheServiceBehindTheGate)
 TEST(OciSources, RefusesTheHostsOwnPlacesAndWhatHoldsThem)
 {
     const Binding binding = sample_binding();
-    for (const char* path : {"/", "/proc", "/proc/self", "/sys/fs/cgroup", "/dev", "/dev/shm",
-                             "/run", "/run/docker.sock", "/run/dbus/system_bus_socket", "/var",
-                             "/var/lib", "/etc", "/etc/sandbox/org.d", "/run/sandbox/x",
-                             "/var/lib/sandbox/ledger.db", ""})
+    for (const char* path :
+         {"/", "/proc", "/proc/self", "/sys/fs/cgroup", "/dev", "/dev/shm", "/run",
+          "/run/docker.sock", "/run/dbus/system_bus_socket", "/var", "/var/lib", "/etc",
+          "/etc/sandbox/org.d", "/run/sandbox/x", "/var/lib/sandbox/ledger.db", ""})
         EXPECT_NE(oci::protected_reason(path, binding), "") << path;
     for (const char* path : {"/srv/data", "/home/user", "/usr", "/opt", "/procedure", "/devices",
                              "/etc/ssl/certs", "/var/lib/sandbox2"})

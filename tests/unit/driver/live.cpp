@@ -23,10 +23,7 @@ std::string digest_of(const std::string& path)
     return sys::digest_file(file->get()).value_or("unreadable");
 }
 
-std::string init_path()
-{
-    return SANDBOX_INIT_PATH;
-}
+std::string init_path() { return SANDBOX_INIT_PATH; }
 
 }  // namespace
 
@@ -36,10 +33,7 @@ ScratchDir::ScratchDir()
     path_ = ::mkdtemp(name);
 }
 
-ScratchDir::~ScratchDir()
-{
-    EXPECT_TRUE(sys::remove_tree_at(AT_FDCWD, path_).has_value());
-}
+ScratchDir::~ScratchDir() { EXPECT_TRUE(sys::remove_tree_at(AT_FDCWD, path_).has_value()); }
 
 LiveSandbox::LiveSandbox(plan::PlanContent content)
 {
@@ -57,10 +51,7 @@ LiveSandbox::LiveSandbox(plan::PlanContent content)
     plan = sealed(std::move(content));
 }
 
-LiveSandbox::~LiveSandbox()
-{
-    EXPECT_EQ(stop(), "");
-}
+LiveSandbox::~LiveSandbox() { EXPECT_EQ(stop(), ""); }
 
 std::string LiveSandbox::start()
 {
@@ -68,8 +59,8 @@ std::string LiveSandbox::start()
     auto made = oci::compile(*plan, binding);
     if (!made) return made.error().message();
     artifact = std::move(*made);
-    const auto programs =
-        oci::seal((*plan)->artifacts, HostPath("/usr/bin/crun"), HostPath(init_path()));
+    const auto programs = oci::seal((*plan)->artifacts, HostPath("/usr/bin/crun"),
+                                    HostPath(init_path()));
     if (!programs) return programs.error().message();
     const auto missing = oci::list_placeholders(*artifact);
     if (!missing) return missing.error().message();
@@ -129,8 +120,7 @@ Ran LiveSandbox::shell(const std::string& name, const std::string& script)
         ran.trouble = "another frame than CONFINED";
         return ran;
     }
-    const auto pid =
-        oci::find_session_pid(*plan, binding, name, static_cast<int>(confined->pid));
+    const auto pid = oci::find_session_pid(*plan, binding, name, static_cast<int>(confined->pid));
     if (!pid) {
         ran.trouble = pid.error().message();
         return ran;

@@ -8,12 +8,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "canon/canon.hpp"
 #include "driver/oci/groups.hpp"
 #include "live.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
 #include "sys/procfs.hpp"
-#include "canon/canon.hpp"
 
 // A real crun, a real sandbox-init, as root.
 namespace sandbox::driver::test {
@@ -28,10 +28,7 @@ std::string failures(const std::vector<Evidence>& evidence)
     return text;
 }
 
-std::size_t mounts_seen()
-{
-    return sys::ProcDir::self()->mountinfo()->size();
-}
+std::size_t mounts_seen() { return sys::ProcDir::self()->mountinfo()->size(); }
 
 struct stat stat_of(const char* path)
 {
@@ -77,7 +74,8 @@ TEST(OciLaunch, RunsASessionWithEveryControlWitnessed)
         EXPECT_EQ(ran.err, "err\n");
         EXPECT_EQ(ran.exit, (wire::Exit{wire::ExitOutcome::exited, 7}));
     }
-    for (const std::string& folder : folders) EXPECT_NE(::access(folder.c_str(), F_OK), 0) << folder;
+    for (const std::string& folder : folders)
+        EXPECT_NE(::access(folder.c_str(), F_OK), 0) << folder;
     EXPECT_EQ(mounts_seen(), mounts_before);
 }
 
@@ -118,8 +116,8 @@ TEST(OciLaunch, RunsNothingOfTheServiceBeforeGo)
     const auto pid = oci::find_session_pid(*box.plan, box.binding, "service",
                                            static_cast<int>(confined->pid));
     ASSERT_TRUE(pid) << pid.error().message();
-    const auto session =
-        oci::observe_session(*box.plan, box.binding, *box.launched, *pid, *confined);
+    const auto session = oci::observe_session(*box.plan, box.binding, *box.launched, *pid,
+                                              *confined);
     ASSERT_TRUE(session) << session.error().message();
     EXPECT_EQ(failures(*session), "");
     std::vector<Evidence> all = *seen;
@@ -438,8 +436,8 @@ TEST(OciEvidence, ReadsLimitsAnewThroughGroupsThatWereOpenedOnce)
     auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_EQ(failures(*seen), "");
-    ASSERT_TRUE(groups->workload->set(
-        std::vector<sys::cgroup::Setting>{{"pids", "pids.max", "63"}}));
+    ASSERT_TRUE(
+        groups->workload->set(std::vector<sys::cgroup::Setting>{{"pids", "pids.max", "63"}}));
     seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_NE(failures(*seen).find("planned 64, observed 63"), std::string::npos)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "facts/facts.hpp"
 #include "canon/json.hpp"
+#include "facts/facts.hpp"
 
 #include <gtest/gtest.h>
 
@@ -52,24 +52,23 @@ TEST(Snapshot, RefusesJsonThatIsNotExactlyASnapshot)
     EXPECT_TRUE(refuses(R"({"facts":[],"version":1})"));
     EXPECT_TRUE(refuses(R"({"facts":{},"version":1,"x":1})"));
     EXPECT_TRUE(refuses(R"({"facts":{"a":{"status":"ok","value":"v"}},"version":1})"));
-    EXPECT_TRUE(refuses(
-        R"({"facts":{"a":{"status":"yes","value":"v","evidence":""}},"version":1})"));
     EXPECT_TRUE(
-        refuses(R"({"facts":{"a":{"status":"ok","value":1,"evidence":""}},"version":1})"));
-    EXPECT_TRUE(refuses(
-        R"({"facts":{"A b":{"status":"ok","value":"v","evidence":""}},"version":1})"));
-    EXPECT_TRUE(refuses(
-        R"({"facts":{"a":{"status":"ok","value":"v","evidence":"","x":""}},"version":1})"));
-    EXPECT_FALSE(refuses(
-        R"({"facts":{"a":{"status":"ok","value":"v","evidence":""}},"version":1})"));
+        refuses(R"({"facts":{"a":{"status":"yes","value":"v","evidence":""}},"version":1})"));
+    EXPECT_TRUE(refuses(R"({"facts":{"a":{"status":"ok","value":1,"evidence":""}},"version":1})"));
+    EXPECT_TRUE(
+        refuses(R"({"facts":{"A b":{"status":"ok","value":"v","evidence":""}},"version":1})"));
+    EXPECT_TRUE(
+        refuses(R"({"facts":{"a":{"status":"ok","value":"v","evidence":"","x":""}},"version":1})"));
+    EXPECT_FALSE(
+        refuses(R"({"facts":{"a":{"status":"ok","value":"v","evidence":""}},"version":1})"));
 }
 
 TEST(Mend, IsThereForEveryFactALaunchDependsOn)
 {
     // Informative facts need none.
-    constexpr std::array<std::string_view, 6> kNotes{"host.cpus", "host.cpuset", "host.memory",
-                                                     "kernel.arch", "kernel.release",
-                                                     "kernel.vsock_ns_mode"};
+    constexpr std::array<std::string_view, 6> kNotes{"host.cpus",      "host.cpuset",
+                                                     "host.memory",    "kernel.arch",
+                                                     "kernel.release", "kernel.vsock_ns_mode"};
     for (const std::string_view name : all_names()) {
         const bool note = std::find(kNotes.begin(), kNotes.end(), name) != kNotes.end();
         EXPECT_EQ(mend(name).empty(), note) << name;

@@ -12,10 +12,7 @@
 namespace sandbox::guest::test {
 namespace {
 
-std::uint16_t code(wire::WireError error)
-{
-    return static_cast<std::uint16_t>(error);
-}
+std::uint16_t code(wire::WireError error) { return static_cast<std::uint16_t>(error); }
 
 class GuestControl : public InitTest {};
 
@@ -189,8 +186,8 @@ TEST_F(GuestControl, AnswersBrokenFramesAndGoesOnServing)
         {"guest's message", wire::Port::control, "\0\0\0\0\x04"s,
          wire::WireError::type_not_allowed},
         {"too long HELLO", wire::Port::control, "\0\x10\0\0\x01"s, wire::WireError::too_long},
-        {"other version", wire::Port::control,
-         "\0\0\0\x1b\x01\x7f\x7f"s + std::string(25, '\0'), wire::WireError::version_mismatch},
+        {"other version", wire::Port::control, "\0\0\0\x1b\x01\x7f\x7f"s + std::string(25, '\0'),
+         wire::WireError::version_mismatch},
     };
     for (const Case& one : cases) {
         Peer peer = stream(one.port);
@@ -267,8 +264,7 @@ TEST_F(GuestControl, HoldsItsSessionLimit)
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code, code(wire::WireError::busy));
     open.front().send(wire::Signal{SIGKILL});
-    EXPECT_EQ(collect(open.front()).exit,
-              (wire::Exit{wire::ExitOutcome::signaled, SIGKILL}));
+    EXPECT_EQ(collect(open.front()).exit, (wire::Exit{wire::ExitOutcome::signaled, SIGKILL}));
     expect_serving();
 }
 

@@ -62,10 +62,7 @@ bool Peer::at_end()
     return ::recv(fd_.get(), &byte, 1, MSG_PEEK) <= 0;
 }
 
-void Peer::shut_sending()
-{
-    ::shutdown(fd_.get(), SHUT_WR);
-}
+void Peer::shut_sending() { ::shutdown(fd_.get(), SHUT_WR); }
 
 Ran collect(Peer& peer)
 {
@@ -79,9 +76,12 @@ Ran collect(Peer& peer)
         const auto text = [](const wire::ByteVector& bytes) {
             return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         };
-        if (std::holds_alternative<wire::Started>(*message)) ran.started = true;
-        else if (const auto* out = std::get_if<wire::Stdout>(&*message)) ran.out += text(out->bytes);
-        else if (const auto* err = std::get_if<wire::Stderr>(&*message)) ran.err += text(err->bytes);
+        if (std::holds_alternative<wire::Started>(*message))
+            ran.started = true;
+        else if (const auto* out = std::get_if<wire::Stdout>(&*message))
+            ran.out += text(out->bytes);
+        else if (const auto* err = std::get_if<wire::Stderr>(&*message))
+            ran.err += text(err->bytes);
         else if (const auto* error = std::get_if<wire::ErrorMessage>(&*message)) {
             ran.error = *error;
             return ran;

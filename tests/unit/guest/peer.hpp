@@ -15,7 +15,8 @@ namespace sandbox::guest::test {
 // The host's end of one stream to sandbox-init: blocking, with a deadline on every wait.
 class Peer {
 public:
-    Peer(sys::UniqueFd fd, wire::Port port) : fd_(std::move(fd)), decoder_(port, wire::Direction::to_host)
+    Peer(sys::UniqueFd fd, wire::Port port)
+        : fd_(std::move(fd)), decoder_(port, wire::Direction::to_host)
     {
     }
 
@@ -38,8 +39,8 @@ public:
     {
         const auto frame = receive();
         if (!frame) return std::nullopt;
-        auto decoded =
-            wire::decode_as<Messages>(wire::Direction::to_host, frame->type, frame->payload);
+        auto decoded = wire::decode_as<Messages>(wire::Direction::to_host, frame->type,
+                                                 frame->payload);
         if (!decoded) return std::nullopt;
         return *std::move(decoded);
     }

@@ -70,8 +70,8 @@ TEST(LedgerTornWal, KeepsAcknowledgedCommitsAndDropsTheRestWhole)
         write_bytes(copy.file("ledger.db-wal"),
                     wal.substr(0, cut) + std::string(cut_off ? 0 : kept.size() - cut, '\0'));
         Ledger torn = open(copy, OpenMode::read_write);
-        const auto whole = static_cast<std::size_t>(
-            std::count_if(size_after.begin(), size_after.end(), [&](auto size) { return size <= cut; }));
+        const auto whole = static_cast<std::size_t>(std::count_if(
+            size_after.begin(), size_after.end(), [&](auto size) { return size <= cut; }));
         EXPECT_EQ(groups(torn).size(), whole) << "cut at " << cut;
         EXPECT_OK(torn.check());
         EXPECT_OK(write_group(torn, 100)) << "cut at " << cut;
@@ -96,8 +96,9 @@ TEST(LedgerDamage, InTheMiddleIsAlwaysNoticedNeverSkipped)
         std::string bad = good;
         bad[at] = static_cast<char>(bad[at] ^ 0x20);
         write_bytes(copy.file("ledger.db"), bad);
-        std::filesystem::permissions(copy.file("ledger.db"), std::filesystem::perms::owner_read |
-                                                                 std::filesystem::perms::owner_write);
+        std::filesystem::permissions(copy.file("ledger.db"),
+                                     std::filesystem::perms::owner_read |
+                                         std::filesystem::perms::owner_write);
         auto ledger = Ledger::open(copy.host(), OpenMode::read_write);
         const Status verdict = ledger ? ledger->check() : fail(ledger.error());
         if (!verdict) {
@@ -139,7 +140,8 @@ TEST(LedgerSchema, OfANewerReleaseIsRefusedAndLeftAsItIs)
         EXPECT_OK(ledger.compact());
     }
     std::string bytes = read_bytes(dir.file("ledger.db"));
-    bytes[63] = kSchemaVersion + 1;  // user_version: 4 bytes, big-endian, at 60 (SQLite file format)
+    bytes[63] = kSchemaVersion +
+                1;  // user_version: 4 bytes, big-endian, at 60 (SQLite file format)
     write_bytes(dir.file("ledger.db"), bytes);
     for (const OpenMode mode : {OpenMode::read_only, OpenMode::read_write, OpenMode::create}) {
         const auto refused = Ledger::open(dir.host(), mode);
@@ -217,7 +219,8 @@ TEST(LedgerConcurrency, AWriterThatHoldsTheLockTooLongIsABoundedWait)
 
 int fill_the_disk(const std::string& path)
 {
-    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("tmpfs", path.c_str(), "tmpfs", 0, "size=400k") != 0) {
         return 1;
     }
@@ -263,7 +266,9 @@ TEST(LedgerDiskFull, RefusesTheCommitAndKeepsWhatWasAcknowledged)
 TEST(LedgerCrash, KilledAtAnyMomentNothingAcknowledgedIsLostAndNothingIsHalf)
 {
     const TempDir dir;
-    { Ledger made = open(dir); }
+    {
+        Ledger made = open(dir);
+    }
     std::mt19937 random(20260101);  // fixed: a failing run can be repeated
     std::set<unsigned> acknowledged;
     unsigned next = 1;
@@ -282,7 +287,8 @@ TEST(LedgerCrash, KilledAtAnyMomentNothingAcknowledgedIsLostAndNothingIsHalf)
         for (volatile auto spin = random() % 1'500'000; spin > 0;) spin = spin - 1;
         kill(child, SIGKILL);
         waitpid(child, nullptr, 0);
-        while (read(ends[0], &number, sizeof number) == ssize_t{sizeof number}) acknowledged.insert(number);
+        while (read(ends[0], &number, sizeof number) == ssize_t{sizeof number})
+            acknowledged.insert(number);
         close(ends[0]);
         Ledger ledger = open(dir, OpenMode::read_write);
         EXPECT_OK(ledger.check());
@@ -297,13 +303,16 @@ double millis(const std::function<void()>& work)
 {
     const auto start = std::chrono::steady_clock::now();
     work();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+        .count();
 }
 
 TEST(LedgerSpeed, OpeningAndOneCommitAndAThousandRowsStayCheap)
 {
     const TempDir dir;
-    { Ledger made = open(dir); }
+    {
+        Ledger made = open(dir);
+    }
     std::vector<double> first_commit;
     for (unsigned i = 1; i <= 41; ++i) {
         first_commit.push_back(millis([&] {
@@ -323,7 +332,8 @@ TEST(LedgerSpeed, OpeningAndOneCommitAndAThousandRowsStayCheap)
         EXPECT_OK(transaction.allocate_ids(id(i), {100000, 1000}));
     }
     EXPECT_OK(transaction.commit());
-    const double list = millis([&] { EXPECT_EQ(VALUE(ledger.list(ListScope::live)).size(), 1001U); });
+    const double list = millis(
+        [&] { EXPECT_EQ(VALUE(ledger.list(ListScope::live)).size(), 1001U); });
     const double check = millis([&] { EXPECT_OK(ledger.check()); });
     std::printf("open + first commit: p50 %.2f ms, p95 %.2f; list 1001: %.2f ms; check: %.2f ms\n",
                 first_commit[20], first_commit[38], list, check);

@@ -43,7 +43,9 @@ TEST(LedgerOpen, RefusesAMissingFileUnlessAskedToMakeOne)
 TEST(LedgerOpen, RefusesALinkAndAFileOthersMayWrite)
 {
     const TempDir dir;
-    { Ledger made = open(dir); }
+    {
+        Ledger made = open(dir);
+    }
     chmod(dir.file("ledger.db").c_str(), 0666);
     EXPECT_CODE(Ledger::open(dir.host(), OpenMode::read_write), Code::permission_denied);
     const TempDir other;
@@ -280,7 +282,8 @@ TEST(LedgerClaim, IsHeldByOneAtATime)
     EXPECT_EQ(VALUE(transaction.claim(request("op1"), moment, kAllAlive)).kind,
               ClaimOutcome::Kind::acquired);
     EXPECT_EQ(VALUE(transaction.claim(request("op1"), moment, kAllAlive)).kind,
-              ClaimOutcome::Kind::acquired) << "its own holder may ask again";
+              ClaimOutcome::Kind::acquired)
+        << "its own holder may ask again";
     EXPECT_CODE(transaction.claim(request("op2"), moment, kAllAlive), Code::conflict);
     EXPECT_OK(transaction.claim(request("op3", 2), moment, kAllAlive));
     EXPECT_OK(transaction.finish("op1", self(), R"({"ok":true})"));
@@ -327,7 +330,9 @@ TEST(LedgerClaim, OfALateHolderOrAnotherBootIsForfeit)
 TEST(LedgerClaim, OfAProcessThatDiedIsTakenOver)
 {
     const TempDir dir;
-    { Ledger made = open(dir); }
+    {
+        Ledger made = open(dir);
+    }
     const pid_t child = fork();
     if (child == 0) {
         auto ledger = Ledger::open(dir.host(), OpenMode::read_write);

@@ -15,17 +15,19 @@ constexpr std::array kAllStates{State::requested, State::resolved, State::prepar
 TEST(LedgerStates, AllowExactlyTheListedTransitions)
 {
     const std::set<std::string> legal{
-        "requested>resolved", "requested>failed", "requested>dead",  "resolved>prepared",
+        "requested>resolved", "requested>failed", "requested>dead",   "resolved>prepared",
         "resolved>failed",    "resolved>dead",    "prepared>created", "prepared>failed",
-        "prepared>dead",      "created>running",  "created>stopped", "created>failed",
-        "created>dead",       "running>paused",   "running>stopped", "running>dead",
-        "paused>running",     "paused>stopped",   "paused>dead",     "stopped>resolved",
-        "stopped>prepared",   "failed>resolved",  "failed>prepared", "dead>resolved",
+        "prepared>dead",      "created>running",  "created>stopped",  "created>failed",
+        "created>dead",       "running>paused",   "running>stopped",  "running>dead",
+        "paused>running",     "paused>stopped",   "paused>dead",      "stopped>resolved",
+        "stopped>prepared",   "failed>resolved",  "failed>prepared",  "dead>resolved",
         "dead>prepared"};
     for (const State from : kAllStates) {
         for (const State to : kAllStates) {
-            const std::string name = std::string(to_string(from)) + ">" + std::string(to_string(to));
-            const bool expected = to == State::deleted ? from != State::deleted : legal.contains(name);
+            const std::string name = std::string(to_string(from)) + ">" +
+                                     std::string(to_string(to));
+            const bool expected = to == State::deleted ? from != State::deleted
+                                                       : legal.contains(name);
             EXPECT_EQ(may_become(from, to), expected) << name;
         }
     }
@@ -73,11 +75,12 @@ TEST(LedgerIdentity, RoundTripsTheLargestNumbers)
 
 TEST(LedgerIdentity, RefusesWhatItDidNotWrite)
 {
-    for (const auto* text : {"", "{}", "[]", "null", R"({"boot_id":"b","pid":1,"start_time":"1"})",
-                             R"({"boot_id":1,"pid":1,"pidfd_inode":"1","start_time":"1"})",
-                             R"({"boot_id":"b","pid":1,"pidfd_inode":"-1","start_time":"1"})",
-                             R"({"boot_id":"b","pid":99999999999,"pidfd_inode":"1","start_time":"1"})",
-                             R"({"boot_id":"b","pid":1,"pidfd_inode":"1x","start_time":"1"})"}) {
+    for (const auto* text :
+         {"", "{}", "[]", "null", R"({"boot_id":"b","pid":1,"start_time":"1"})",
+          R"({"boot_id":1,"pid":1,"pidfd_inode":"1","start_time":"1"})",
+          R"({"boot_id":"b","pid":1,"pidfd_inode":"-1","start_time":"1"})",
+          R"({"boot_id":"b","pid":99999999999,"pidfd_inode":"1","start_time":"1"})",
+          R"({"boot_id":"b","pid":1,"pidfd_inode":"1x","start_time":"1"})"}) {
         EXPECT_CODE(decode_process(text), Code::corrupt);
     }
     EXPECT_CODE(decode_range(R"({"count":-1,"first":0})"), Code::corrupt);
@@ -101,9 +104,11 @@ Sandbox full()
 TEST(LedgerCodec, RoundTripsEveryField)
 {
     EXPECT_EQ(VALUE(sandbox_from(to_row(full()))), full());
-    const Entry entry{id(1), 9, 2, EntryKind::cgroup_session, "/sandbox/x", EntryState::observed, "{}"};
+    const Entry entry{id(1), 9, 2, EntryKind::cgroup_session, "/sandbox/x", EntryState::observed,
+                      "{}"};
     EXPECT_EQ(VALUE(entry_from(to_row(entry))), entry);
-    const Claim claim{"op", id(1), "run", "d", {1, 2, "b", 3}, "step", 5, OperationState::lost, "{}"};
+    const Claim claim{"op", id(1), "run", "d", {1, 2, "b", 3}, "step", 5, OperationState::lost,
+                      "{}"};
     EXPECT_EQ(VALUE(claim_from(to_row(claim))), claim);
 }
 
@@ -112,10 +117,13 @@ TEST(LedgerCodec, RefusesARowWithAnyColumnOfTheWrongTypeOrMissing)
     const Row good = to_row(full());
     for (std::size_t i = 0; i < good.size(); ++i) {
         Row wrong = good;
-        if (std::holds_alternative<std::int64_t>(wrong[i])) wrong[i] = std::string("1");
-        else wrong[i] = std::int64_t{1};
+        if (std::holds_alternative<std::int64_t>(wrong[i]))
+            wrong[i] = std::string("1");
+        else
+            wrong[i] = std::int64_t{1};
         EXPECT_CODE(sandbox_from(wrong), Code::corrupt) << columns_of(Table::sandbox)[i];
-        EXPECT_CODE(sandbox_from(Row(good.begin(), good.begin() + static_cast<long>(i))), Code::corrupt);
+        EXPECT_CODE(sandbox_from(Row(good.begin(), good.begin() + static_cast<long>(i))),
+                    Code::corrupt);
     }
     Row longer = good;
     longer.emplace_back(std::int64_t{0});
@@ -130,8 +138,10 @@ TEST(LedgerCodec, ChecksumSeesEveryChangeOfEveryColumn)
     EXPECT_NE(sum, row_sum(Table::entry, values));
     for (std::size_t i = 0; i < values.size(); ++i) {
         Row changed = values;
-        if (auto* number = std::get_if<std::int64_t>(&changed[i])) ++*number;
-        else std::get<std::string>(changed[i]) += 'x';
+        if (auto* number = std::get_if<std::int64_t>(&changed[i]))
+            ++*number;
+        else
+            std::get<std::string>(changed[i]) += 'x';
         EXPECT_NE(row_sum(Table::sandbox, changed), sum) << columns_of(Table::sandbox)[i];
     }
     Row stored = values;

@@ -45,15 +45,9 @@ Sandbox sandbox(unsigned number, const std::string& name)
     return s;
 }
 
-ProcessIdentity self()
-{
-    return VALUE(sys::identity_of(getpid()));
-}
+ProcessIdentity self() { return VALUE(sys::identity_of(getpid())); }
 
-Ledger open(const TempDir& dir, OpenMode mode)
-{
-    return VALUE(Ledger::open(dir.host(), mode));
-}
+Ledger open(const TempDir& dir, OpenMode mode) { return VALUE(Ledger::open(dir.host(), mode)); }
 
 void add(Ledger& ledger, const Sandbox& sandbox)
 {

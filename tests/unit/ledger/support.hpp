@@ -52,9 +52,9 @@ testing::AssertionResult failed_with(const Result<T>& result, Code wanted)
 {
     if (result) return testing::AssertionFailure() << "succeeded, wanted " << to_string(wanted);
     if (result.error().code() == wanted) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "wanted " << to_string(wanted) << ", got "
-                                       << to_string(result.error().code()) << ": "
-                                       << result.error().message();
+    return testing::AssertionFailure()
+           << "wanted " << to_string(wanted) << ", got " << to_string(result.error().code()) << ": "
+           << result.error().message();
 }
 
 inline constexpr std::uint64_t kFarFuture = 1ULL << 62;
@@ -62,11 +62,11 @@ inline constexpr std::uint64_t kFarFuture = 1ULL << 62;
 }  // namespace sandbox::ledger::test
 
 // Fails the test with the error's message, or yields the value.
-#define VALUE(expr)                                                                  \
-    __extension__({                                                                  \
-        auto value_result_ = (expr);                                                 \
-        if (!value_result_) ADD_FAILURE() << value_result_.error().message();        \
-        std::move(value_result_).value();                                            \
+#define VALUE(expr)                                                           \
+    __extension__({                                                           \
+        auto value_result_ = (expr);                                          \
+        if (!value_result_) ADD_FAILURE() << value_result_.error().message(); \
+        std::move(value_result_).value();                                     \
     })
 
 #define EXPECT_OK(expr) EXPECT_TRUE(::sandbox::ledger::test::succeeded(expr))

@@ -29,10 +29,7 @@ extern "C" int fsync(int fd)
 namespace sandbox::ledger::test {
 namespace {
 
-std::string wal_of(const TempDir& dir)
-{
-    return read_bytes(dir.file("ledger.db-wal"));
-}
+std::string wal_of(const TempDir& dir) { return read_bytes(dir.file("ledger.db-wal")); }
 
 void make_emptied(const TempDir& dir)
 {

@@ -6,9 +6,9 @@
 #include <array>
 
 #include "../resolve/world.hpp"
+#include "canon/json.hpp"
 #include "plan/codec.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::plan {
 namespace {
@@ -229,7 +229,10 @@ TEST(PlanTable, CannotDriveATerminal)
     EXPECT_NE(table.find("\\x1b"), std::string::npos) << table;
 }
 
-TEST(PlanDiff, IsEmptyForEqualPlans) { EXPECT_TRUE(diff(planned(full()), planned(full())).empty()); }
+TEST(PlanDiff, IsEmptyForEqualPlans)
+{
+    EXPECT_TRUE(diff(planned(full()), planned(full())).empty());
+}
 
 TEST(PlanDiff, NamesTheKeyBothValuesAndTheChangeClass)
 {

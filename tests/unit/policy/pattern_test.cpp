@@ -16,8 +16,8 @@ const std::vector<std::string>& universe(Kind kind)
     static const std::vector<std::string> kWords{"a", "b", "c"};
     static const std::vector<std::string> kPaths{"/",      "/srv",     "/srvx",
                                                  "/srv/a", "/srv/a/b", "/home"};
-    static const std::vector<std::string> kHosts{"a.com", "*.a.com", "x.a.com", "*.x.a.com",
-                                                 "y.x.a.com", "ba.com", "10.0.0.1", "::1"};
+    static const std::vector<std::string> kHosts{"a.com",     "*.a.com", "x.a.com",  "*.x.a.com",
+                                                 "y.x.a.com", "ba.com",  "10.0.0.1", "::1"};
     static const std::vector<std::string> kUsers{"*", "1:*", "1:1", "1:2", "11:1", "2:1"};
     switch (kind) {
     case Kind::word: return kWords;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <random>
 
+#include "canon/json.hpp"
 #include "profile/document.hpp"
 #include "profile/profile.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::policy {
 
@@ -164,8 +164,8 @@ TEST(ParseBundle, RefusesRepeatedItems)
 {
     for (const char* line : {"drivers = [\"oci\", \"oci\"]", "users = [\"1:1\", \"1:1\"]",
                              "egress_hosts = [\"a.com\", \"A.com\"]"}) {
-        const auto parsed =
-            parse_bundle(std::string("version = 1\nname = \"a\"\n") + line + "\n", "f");
+        const auto parsed = parse_bundle(std::string("version = 1\nname = \"a\"\n") + line + "\n",
+                                         "f");
         ASSERT_EQ(parsed.diagnostics.size(), 1U) << line;
         EXPECT_EQ(parsed.diagnostics[0].code, "repeated");
     }

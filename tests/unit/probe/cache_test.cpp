@@ -31,7 +31,10 @@ protected:
     }
 
     std::string file() const { return scratch_.path() + "/probe.json"; }
-    std::optional<CapabilitySnapshot> load() const { return load_cache(scratch_.path(), settings_); }
+    std::optional<CapabilitySnapshot> load() const
+    {
+        return load_cache(scratch_.path(), settings_);
+    }
     std::string text() const
     {
         std::ifstream stream(file());

@@ -46,7 +46,11 @@ TEST(ProbeChild, ReportsStatusValueAndEvidence)
 TEST(ProbeChild, EscapesSeparatorsInTextFromTheKernel)
 {
     const auto fact = run_one(
-        [](const Reporter& out) { out.report("fact", missing("a\x1f" "b\nfact\x1fok\x1f")); }, kLong);
+        [](const Reporter& out) {
+            out.report("fact", missing("a\x1f"
+                                       "b\nfact\x1fok\x1f"));
+        },
+        kLong);
     EXPECT_EQ(fact.status, FactStatus::gap);
     EXPECT_EQ(fact.evidence, "a\\x1fb\\x0afact\\x1fok\\x1f");
 }
@@ -88,7 +92,8 @@ bool any_process_named(const std::string& comm)
 
 TEST(ProbeChild, KillsGrandchildrenOfAHangingCheck)
 {
-    void* page = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* page = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                      0);
     ASSERT_NE(page, MAP_FAILED);
     auto* seen = static_cast<volatile int*>(page);
     run_one(

@@ -74,13 +74,16 @@ TEST(ProbeNamespaces, RefusesARangeBeyondTheLastId)
 TEST(ProbeConfinement, LoadsFiltersAndSealsForReal)
 {
     const auto facts = run_clean(confinement_task());
-    for (const auto fact : {name::kPidfd, name::kMemfdSeal, name::kNoNewPrivileges, name::kSeccomp}) {
+    for (const auto fact :
+         {name::kPidfd, name::kMemfdSeal, name::kNoNewPrivileges, name::kSeccomp}) {
         expect_ok(facts, fact);
     }
     // A kernel without Landlock is a gap with the errno; with it, the ABI is a number.
     const auto& landlock = facts.at(std::string(name::kLandlock));
-    if (landlock.status == FactStatus::ok) EXPECT_GT(std::stoi(landlock.value), 0);
-    else EXPECT_NE(landlock.evidence.find("errno"), std::string::npos) << landlock.evidence;
+    if (landlock.status == FactStatus::ok)
+        EXPECT_GT(std::stoi(landlock.value), 0);
+    else
+        EXPECT_NE(landlock.evidence.find("errno"), std::string::npos) << landlock.evidence;
 }
 
 TEST(ProbeMounts, UsesOverlayIdmapAndRecursiveReadOnly)
@@ -98,9 +101,9 @@ TEST(ProbeCgroups, WritesEachLimitAndRemovesItsOwnCgroup)
     EXPECT_FALSE(take_census().cgroups.empty()) << "the check made no cgroup at all";
     sweep_cgroups(path);
     EXPECT_EQ(before, take_census()) << describe(take_census());
-    for (const auto fact : {name::kCgroupHierarchy, name::kCgroupParent, name::kCgroupMemory,
-                            name::kCgroupPids, name::kCgroupCpu, name::kCgroupFreezer,
-                            name::kCgroupKill}) {
+    for (const auto fact :
+         {name::kCgroupHierarchy, name::kCgroupParent, name::kCgroupMemory, name::kCgroupPids,
+          name::kCgroupCpu, name::kCgroupFreezer, name::kCgroupKill}) {
         expect_ok(facts, fact);
     }
 }

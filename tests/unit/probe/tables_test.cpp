@@ -40,7 +40,8 @@ TEST(ProbeAdvisories, NamesWhatIsOpenForAVersion)
 {
     const auto ids = [](std::string_view version) {
         std::vector<std::string> found;
-        for (const Advisory& advisory : advisories("crun", version)) found.emplace_back(advisory.id);
+        for (const Advisory& advisory : advisories("crun", version))
+            found.emplace_back(advisory.id);
         return found;
     };
     using Ids = std::vector<std::string>;

@@ -15,10 +15,7 @@ std::string host(std::string_view text)
     return result ? *result : "refused: " + result.error().message();
 }
 
-bool refuses(std::string_view text)
-{
-    return !canonical_host(text);
-}
+bool refuses(std::string_view text) { return !canonical_host(text); }
 
 }  // namespace
 
@@ -37,8 +34,8 @@ TEST(CanonicalHost, WritesIpv6AsRfc5952Says)
     EXPECT_EQ(host("2001:DB8:0:0:0:0:0:1"), "2001:db8::1");
     EXPECT_EQ(host("2001:db8::0:1"), "2001:db8::1");
     EXPECT_EQ(host("2001:db8:0:1:1:1:1:1"), "2001:db8:0:1:1:1:1:1");  // one group is not shortened
-    EXPECT_EQ(host("2001:0:0:1:0:0:0:1"), "2001:0:0:1::1");           // the longest run
-    EXPECT_EQ(host("2001:db8:0:0:1:0:0:1"), "2001:db8::1:0:0:1");     // then the first
+    EXPECT_EQ(host("2001:0:0:1:0:0:0:1"), "2001:0:0:1::1");  // the longest run
+    EXPECT_EQ(host("2001:db8:0:0:1:0:0:1"), "2001:db8::1:0:0:1");  // then the first
     EXPECT_EQ(host("::"), "::");
     EXPECT_EQ(host("::1"), "::1");
     EXPECT_EQ(host("1::"), "1::");
@@ -116,9 +113,9 @@ TEST(ParseDestination, SplitsHostAndPort)
 
 TEST(ParseDestination, RefusesWhatIsNotOneHostAndOnePort)
 {
-    for (const char* text : {"", "a", "a:", ":1", "a:0", "a:65536", "a:080", "a:+1", "a:1 ", "a:-1",
-                             "::1:80", "[::1]", "[::1]80", "[a]:80", "[::1", "a:b:1", "a:1:2",
-                             "http://a:80", "*:80", "[]:1"}) {
+    for (const char* text : {"",     "a",     "a:",    ":1",          "a:0",   "a:65536", "a:080",
+                             "a:+1", "a:1 ",  "a:-1",  "::1:80",      "[::1]", "[::1]80", "[a]:80",
+                             "[::1", "a:b:1", "a:1:2", "http://a:80", "*:80",  "[]:1"}) {
         EXPECT_FALSE(parse_destination(text)) << text;
     }
     EXPECT_TRUE(parse_destination("a:65535"));

@@ -3,10 +3,10 @@
 
 #include <functional>
 
+#include "canon/json.hpp"
 #include "profile/names.hpp"
 #include "profile/profile.hpp"
 #include "sample.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -14,10 +14,7 @@ using canon::Json;
 
 namespace {
 
-Profile full()
-{
-    return parse_profile(kEveryKey, "full.toml").profile.value().profile;
-}
+Profile full() { return parse_profile(kEveryKey, "full.toml").profile.value().profile; }
 
 // Calls `change` with a copy of the document for each place in it.
 void at_each_place(const Json& document, const Json::json_pointer& at,

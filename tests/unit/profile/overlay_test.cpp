@@ -297,8 +297,8 @@ TEST(Overlay, RemovesAMountOnlyWhereNothingComesToLight)
     EXPECT_EQ(locate(gone.profile->where, "mount[2].target"),
               locate(host.where, "mount[3].target"));
     EXPECT_EQ(gone.profile->where.count("mount[3].target"), 0U);
-    const LocatedProfile image =
-        base(std::string(kMinimal) + "[rootfs]\nsource = \"dir:/srv/root\"\n" + mounts);
+    const LocatedProfile image = base(std::string(kMinimal) +
+                                      "[rootfs]\nsource = \"dir:/srv/root\"\n" + mounts);
     EXPECT_FALSE(overlay(image, remove("/scratch")).profile);
 }
 

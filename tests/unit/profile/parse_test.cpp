@@ -49,9 +49,8 @@ TEST(ParseProfile, FillsDefaultsThatGrantLess)
 
 TEST(ParseProfile, MountsAreReadOnlyUnlessSaidAndTmpfsIsWritable)
 {
-    const auto parsed = parse(
-        "[[mount]]\ntype = \"bind\"\nsource = \"/srv/a\"\ntarget = \"/a\"\n"
-        "[[mount]]\ntype = \"tmpfs\"\ntarget = \"/b\"\n");
+    const auto parsed = parse("[[mount]]\ntype = \"bind\"\nsource = \"/srv/a\"\ntarget = \"/a\"\n"
+                              "[[mount]]\ntype = \"tmpfs\"\ntarget = \"/b\"\n");
     ASSERT_TRUE(parsed.profile);
     EXPECT_TRUE(parsed.profile->profile.mounts[0].read_only);
     EXPECT_FALSE(parsed.profile->profile.mounts[1].read_only);

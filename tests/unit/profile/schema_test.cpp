@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "canon/json.hpp"
 #include "profile/check.hpp"
 #include "profile/document.hpp"
 #include "profile/embedded.hpp"
@@ -14,7 +15,6 @@
 #include "profile/profile.hpp"
 #include "profile/validator.hpp"
 #include "sample.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::profile {
 
@@ -22,8 +22,8 @@ using canon::Json;
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames{"profile", "overlay", "bundle", "config",
-                                                 "snapshot", "plan", "audit"};
+constexpr std::array<std::string_view, 7> kNames{"profile",  "overlay", "bundle", "config",
+                                                 "snapshot", "plan",    "audit"};
 
 const Json& properties_of(const Json& node)
 {
@@ -191,8 +191,9 @@ void walk(const Json& node, const Json& document, const Json::json_pointer& at,
 // Every keyword that appears as a rule somewhere in the schema.
 void rules_of(const Json& node, std::set<std::string>& rules)
 {
-    static const std::set<std::string> silent{"$schema", "$id", "title", "description", "default",
-                                              "x-change-class", "properties", "items"};
+    static const std::set<std::string> silent{"$schema",     "$id",     "title",
+                                              "description", "default", "x-change-class",
+                                              "properties",  "items"};
     for (const auto& [key, value] : node.items()) {
         if (!silent.contains(key)) rules.insert(key);
     }
@@ -367,11 +368,50 @@ TEST(Schemas, PatternsRefuseNothingThatTheCodeAccepts)
         accepted += code ? 1 : 0;
         EXPECT_TRUE(!code || std::regex_search(text, regex)) << text;
     };
-    for (const std::string text :
-         {"", "0", "1", "01", "a", "A", "-a", "a-", "a-b", "1KiB", "1MB", "0B", "00", "1s", "1h30m",
-          "30m1h", "1ms", "1s1s", "1.5h", "0s", "1000:1000", "1:", "4294967294", "0022", "777",
-          "0888", "01777", "/", "/a", "//", "a/b", "host", "hosts", "dir:/a", "dir:a", "image:a",
-          " 1", "1 ", "1\n", "18446744073709551615", "17179869183GiB", "876000h", "1TiB", "a_b"}) {
+    for (const std::string text : {"",
+                                   "0",
+                                   "1",
+                                   "01",
+                                   "a",
+                                   "A",
+                                   "-a",
+                                   "a-",
+                                   "a-b",
+                                   "1KiB",
+                                   "1MB",
+                                   "0B",
+                                   "00",
+                                   "1s",
+                                   "1h30m",
+                                   "30m1h",
+                                   "1ms",
+                                   "1s1s",
+                                   "1.5h",
+                                   "0s",
+                                   "1000:1000",
+                                   "1:",
+                                   "4294967294",
+                                   "0022",
+                                   "777",
+                                   "0888",
+                                   "01777",
+                                   "/",
+                                   "/a",
+                                   "//",
+                                   "a/b",
+                                   "host",
+                                   "hosts",
+                                   "dir:/a",
+                                   "dir:a",
+                                   "image:a",
+                                   " 1",
+                                   "1 ",
+                                   "1\n",
+                                   "18446744073709551615",
+                                   "17179869183GiB",
+                                   "876000h",
+                                   "1TiB",
+                                   "a_b"}) {
         agree(text, !flaw_in_label(text), label);
         agree(text, parse_bytes(text).has_value(), size);
         agree(text, parse_duration(text).has_value(), duration);

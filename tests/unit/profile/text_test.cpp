@@ -10,10 +10,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-std::string why(const std::optional<Flaw>& flaw)
-{
-    return flaw ? flaw->message : "";
-}
+std::string why(const std::optional<Flaw>& flaw) { return flaw ? flaw->message : ""; }
 
 }  // namespace
 

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "canon/json.hpp"
 #include "profile/profile.hpp"
 #include "world.hpp"
-#include "canon/json.hpp"
 
 namespace sandbox::resolve {
 namespace {
@@ -113,8 +113,7 @@ TEST(ResolveDriver, RefusesWhenAnyFactItReliesOnIsLost)
         {"oci.runtime.hybrid_cover", "BACKEND_UNAVAILABLE hybrid-cgroups-not-covered driver"},
         {"init.digest", "BACKEND_UNAVAILABLE sandbox-init-missing driver"},
         {"shim.digest", "BACKEND_UNAVAILABLE sandbox-shim-missing driver"},
-        {"memfd.sealed_exec",
-         "REQUIRED_CONTROL_UNAVAILABLE sealed-execution-unavailable driver"},
+        {"memfd.sealed_exec", "REQUIRED_CONTROL_UNAVAILABLE sealed-execution-unavailable driver"},
         {"process.pidfd", "REQUIRED_CONTROL_UNAVAILABLE pidfd-unavailable driver"},
         {"namespace.user", "REQUIRED_CONTROL_UNAVAILABLE user-namespace-unavailable isolation"},
         {"namespace.mount", "REQUIRED_CONTROL_UNAVAILABLE mount-namespace-unavailable isolation"},
@@ -122,8 +121,7 @@ TEST(ResolveDriver, RefusesWhenAnyFactItReliesOnIsLost)
         {"namespace.ipc", "REQUIRED_CONTROL_UNAVAILABLE ipc-namespace-unavailable isolation"},
         {"namespace.uts", "REQUIRED_CONTROL_UNAVAILABLE uts-namespace-unavailable isolation"},
         {"namespace.net", "REQUIRED_CONTROL_UNAVAILABLE net-namespace-unavailable network.mode"},
-        {"namespace.cgroup",
-         "REQUIRED_CONTROL_UNAVAILABLE cgroup-namespace-unavailable isolation"},
+        {"namespace.cgroup", "REQUIRED_CONTROL_UNAVAILABLE cgroup-namespace-unavailable isolation"},
         {"seccomp.filter", "REQUIRED_CONTROL_UNAVAILABLE seccomp-unavailable security.seccomp"},
         {"seccomp.rules.default",
          "REQUIRED_CONTROL_UNAVAILABLE seccomp-rules-unavailable security.seccomp"},
@@ -135,8 +133,7 @@ TEST(ResolveDriver, RefusesWhenAnyFactItReliesOnIsLost)
         {"cgroup.pids", "REQUIRED_CONTROL_UNAVAILABLE pids-controller-unavailable resources.pids"},
         {"cgroup.memory",
          "REQUIRED_CONTROL_UNAVAILABLE memory-controller-unavailable resources.memory"},
-        {"cgroup.freezer",
-         "REQUIRED_CONTROL_UNAVAILABLE freezer-controller-unavailable resources"},
+        {"cgroup.freezer", "REQUIRED_CONTROL_UNAVAILABLE freezer-controller-unavailable resources"},
         {"cgroup.kill", "REQUIRED_CONTROL_UNAVAILABLE cgroup-kill-unavailable resources"}};
     for (const auto& [fact, denial] : wanted) {
         World world = hello();
@@ -155,8 +152,8 @@ TEST(ResolvePlan, RecordsStatusAndValueOfTheFactsItReliedOnAndNoOthers)
         EXPECT_EQ(fact.value, world.facts.at(name).value) << name;
         EXPECT_EQ(fact.status, facts::to_string(world.facts.at(name).status)) << name;
     }
-    for (const char* unrelated : {"kvm.guest", "cgroup.parent", "kernel.release", "mount.idmapped",
-                                  "host.cpuset"}) {
+    for (const char* unrelated :
+         {"kvm.guest", "cgroup.parent", "kernel.release", "mount.idmapped", "host.cpuset"}) {
         EXPECT_FALSE(plan->facts.contains(unrelated)) << unrelated;
     }
     EXPECT_EQ(plan.canonical().find("tried"), std::string::npos) << "evidence text";

@@ -188,9 +188,9 @@ TEST(ResolveMounts, RefuseAWritableBindForRootAndMapNothingInAReadOnlyOne)
 
 TEST(ResolveMounts, RefuseProtectedSources)
 {
-    for (const char* source : {"/", "/proc", "/sys/fs", "/dev/kvm", "/etc", "/etc/sandbox",
-                               "/var/lib/sandbox/ledger.db", "/run", "/run/docker.sock",
-                               "/run/dbus/system_bus_socket", "/var/run/docker.sock"}) {
+    for (const char* source :
+         {"/", "/proc", "/sys/fs", "/dev/kvm", "/etc", "/etc/sandbox", "/var/lib/sandbox/ledger.db",
+          "/run", "/run/docker.sock", "/run/dbus/system_bus_socket", "/var/run/docker.sock"}) {
         World world = hello();
         world.profile.mounts = {bind(source, "/x")};
         EXPECT_THAT(verdict(world), ElementsAre("INVALID_PROFILE protected-source mount[0].source"))
@@ -247,8 +247,7 @@ TEST(ResolveUnsupported, RefusesEachKeyThisReleaseDoesNotEnforceByItsOwnReason)
          [](profile::Profile& p) { p.lifecycle.idle_timeout = Millis{1000}; }},
         {"terminal-unsupported process.terminal",
          [](profile::Profile& p) { p.process.terminal = true; }},
-        {"microvm-size-without-microvm microvm",
-         [](profile::Profile& p) { p.microvm.cpus = 2; }}};
+        {"microvm-size-without-microvm microvm", [](profile::Profile& p) { p.microvm.cpus = 2; }}};
     for (const auto& [denial, spoil] : cases) {
         World world = hello();
         spoil(world.profile);
@@ -260,8 +259,8 @@ TEST(ResolveUnsupported, RefusesRulesAndPortsOfAnEgressNetworkToo)
 {
     World world = hello();
     world.profile.network.mode = profile::NetworkMode::egress;
-    world.profile.network.rules = {{profile::RuleAction::allow, "a.example", 443,
-                                    profile::Protocol::tcp, ""}};
+    world.profile.network.rules = {
+        {profile::RuleAction::allow, "a.example", 443, profile::Protocol::tcp, ""}};
     world.profile.network.publish = {{"127.0.0.1", 8080, 80}};
     EXPECT_THAT(verdict(world),
                 ElementsAre("UNSUPPORTED_REQUIREMENT network-rules-unsupported network.allow",

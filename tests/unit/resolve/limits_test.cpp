@@ -18,9 +18,9 @@ using test::hello;
 using test::planned;
 using test::verdict;
 using test::World;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
-using testing::Contains;
 
 World on(const char* version, World world)
 {
@@ -33,9 +33,9 @@ TEST(ResolveResources, AlwaysHoldsAPidsBaselineAndTheControlLeaf)
     const auto v1 = planned(on("v1", hello()))->resources;
     EXPECT_EQ(v1.version, CgroupVersion::v1);
     EXPECT_THAT(v1.workload, ElementsAre(CgroupSetting{"pids", "pids.max", "512"}));
-    EXPECT_THAT(v1.control, ElementsAre(CgroupSetting{"pids", "pids.max", "64"},
-                                        CgroupSetting{"memory", "memory.limit_in_bytes",
-                                                      "67108864"}));
+    EXPECT_THAT(v1.control,
+                ElementsAre(CgroupSetting{"pids", "pids.max", "64"},
+                            CgroupSetting{"memory", "memory.limit_in_bytes", "67108864"}));
     const auto v2 = planned(on("v2", hello()))->resources;
     EXPECT_EQ(v2.version, CgroupVersion::v2);
     EXPECT_THAT(v2.control, ElementsAre(CgroupSetting{"pids", "pids.max", "64"},
@@ -73,8 +73,7 @@ TEST(ResolveResources, SpellsEveryLimitForCgroupV2InWriteOrder)
                             CgroupSetting{"cpu", "cpu.weight", "200"},
                             CgroupSetting{"cpuset", "cpuset.cpus", "0-1"},
                             CgroupSetting{"io", "io.weight", "default 300"}));
-    EXPECT_THAT(plan->resources.controllers,
-                ElementsAre("cpu", "cpuset", "io", "memory", "pids"));
+    EXPECT_THAT(plan->resources.controllers, ElementsAre("cpu", "cpuset", "io", "memory", "pids"));
     EXPECT_EQ(control(plan, "cgroup.kill"), "cgroup.kill = whole tree");
 }
 
@@ -95,8 +94,7 @@ TEST(ResolveResources, RoundMemoryDownToWholePagesAsTheKernelReadsItBack)
     World world = hello();
     world.profile.resources.memory = Bytes{(1U << 20) + 4095};
     world.profile.resources.swap = Bytes{8191};
-    EXPECT_EQ(control(planned(world), "limit.memory"),
-              "cgroup v1 memory.limit_in_bytes = 1048576");
+    EXPECT_EQ(control(planned(world), "limit.memory"), "cgroup v1 memory.limit_in_bytes = 1048576");
     EXPECT_EQ(control(planned(world), "limit.swap"),
               "cgroup v1 memory.memsw.limit_in_bytes = 1052672");
 }
@@ -192,9 +190,9 @@ TEST(ResolveSecurity, PlansTheStrictFilterByItsOwnDigest)
 
 TEST(ResolveSecurity, RefusesCapabilitiesThatReachTheKernel)
 {
-    for (const char* capability : {"CAP_SYS_ADMIN", "CAP_SYS_MODULE", "CAP_SYS_PTRACE",
-                                   "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_FSETID",
-                                   "CAP_SYS_RESOURCE", "CAP_MKNOD"}) {
+    for (const char* capability :
+         {"CAP_SYS_ADMIN", "CAP_SYS_MODULE", "CAP_SYS_PTRACE", "CAP_NET_ADMIN", "CAP_NET_RAW",
+          "CAP_BPF", "CAP_FSETID", "CAP_SYS_RESOURCE", "CAP_MKNOD"}) {
         World world = hello();
         world.profile.security.capabilities = {capability};
         EXPECT_THAT(verdict(world), ElementsAre("UNSUPPORTED_REQUIREMENT capability-not-grantable "

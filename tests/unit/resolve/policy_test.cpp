@@ -45,20 +45,26 @@ TEST(ResolvePolicy, AppliesEveryPermittedSet)
 {
     struct Case {
         const char* key;
-        policy::PermittedSet policy::Bundle::*set;
+        policy::PermittedSet policy::Bundle::* set;
         Set permitted;
         const char* denial;
     };
     const std::vector<Case> cases{
         {"isolation", &policy::Bundle::isolation, {"microvm"}, "isolation-not-permitted isolation"},
         {"drivers", &policy::Bundle::drivers, {}, "driver-not-permitted driver"},
-        {"isolation_classes", &policy::Bundle::isolation_classes, {"hardware-vm"},
+        {"isolation_classes",
+         &policy::Bundle::isolation_classes,
+         {"hardware-vm"},
          "isolation-class-not-permitted isolation"},
-        {"network_modes", &policy::Bundle::network_modes, {"egress"},
+        {"network_modes",
+         &policy::Bundle::network_modes,
+         {"egress"},
          "network-mode-not-permitted network.mode"},
         {"seccomp", &policy::Bundle::seccomp, {"strict"}, "seccomp-not-permitted security.seccomp"},
         {"users", &policy::Bundle::users, {"2000:*"}, "user-not-permitted process.user"},
-        {"capabilities", &policy::Bundle::capabilities, {},
+        {"capabilities",
+         &policy::Bundle::capabilities,
+         {},
          "capability-not-permitted security.capabilities"}};
     for (const Case& item : cases) {
         World world = full();
@@ -100,11 +106,10 @@ TEST(ResolvePolicy, PermitsTheValueAtEachMaximumAndDeniesOneAbove)
     world.profile.resources.cpus = MilliCpus{world.profile.resources.cpus->count + 1};
     world.profile.resources.pids += 1;
     world.profile.process.timeout = *world.profile.process.timeout + Millis{1};
-    EXPECT_THAT(verdict(world),
-                ElementsAre("POLICY_DENIED timeout-unlimited process.timeout",
-                            "POLICY_DENIED cpus-above-maximum resources.cpus",
-                            "POLICY_DENIED memory-above-maximum resources.memory",
-                            "POLICY_DENIED pids-above-maximum resources.pids"));
+    EXPECT_THAT(verdict(world), ElementsAre("POLICY_DENIED timeout-unlimited process.timeout",
+                                            "POLICY_DENIED cpus-above-maximum resources.cpus",
+                                            "POLICY_DENIED memory-above-maximum resources.memory",
+                                            "POLICY_DENIED pids-above-maximum resources.pids"));
 }
 
 TEST(ResolvePolicy, TreatsNoLimitAsWiderThanAnyMaximum)
@@ -134,8 +139,7 @@ TEST(ResolvePolicy, PlansAMaximumOfSandboxesAsAControlOfTheSupervisor)
 {
     World world = hello();
     world.bundle("max.sandboxes").max.sandboxes = 3;
-    EXPECT_EQ(test::control(planned(world), "admission.sandboxes"),
-              "supervisor count = at most 3");
+    EXPECT_EQ(test::control(planned(world), "admission.sandboxes"), "supervisor count = at most 3");
 }
 
 TEST(ResolvePolicy, AppliesEveryDemand)
@@ -148,11 +152,10 @@ TEST(ResolvePolicy, AppliesEveryDemand)
     world.facts["oci.runtime.pinned"].value = "default";
     world.bundle("require.cgroup_v2").require.cgroup_v2 = true;
     world.bundle("require.log_retention").require.log_retention = Millis{1};
-    EXPECT_THAT(verdict(world),
-                ElementsAre("POLICY_DENIED log-retention-not-enforceable ",
-                            "POLICY_DENIED digests-not-pinned driver",
-                            "POLICY_DENIED cgroup-v2-required resources",
-                            "POLICY_DENIED rootfs-not-read-only rootfs.read_only"));
+    EXPECT_THAT(verdict(world), ElementsAre("POLICY_DENIED log-retention-not-enforceable ",
+                                            "POLICY_DENIED digests-not-pinned driver",
+                                            "POLICY_DENIED cgroup-v2-required resources",
+                                            "POLICY_DENIED rootfs-not-read-only rootfs.read_only"));
 }
 
 TEST(ResolvePolicy, PermitsCgroupV2WhereItIsDemanded)

@@ -50,7 +50,8 @@ public:
             auto packet = sys::recv_fds(fd_.get(), bytes_.size(), 3);
             if (!packet || packet->bytes.empty()) return std::nullopt;
             for (auto& fd : packet->fds) fds.push_back(std::move(fd));
-            std::copy(packet->bytes.begin(), packet->bytes.end(), reinterpret_cast<char*>(bytes_.data()));
+            std::copy(packet->bytes.begin(), packet->bytes.end(),
+                      reinterpret_cast<char*>(bytes_.data()));
             unread_ = std::span<const std::byte>(bytes_).first(packet->bytes.size());
         }
     }
@@ -74,10 +75,7 @@ driver::Binding binding()
     return binding;
 }
 
-plan::ExecutionPlan plan()
-{
-    return resolve::test::planned(resolve::test::full());
-}
+plan::ExecutionPlan plan() { return resolve::test::planned(resolve::test::full()); }
 
 // Runs `guest` beside the shim's handshake.
 template <class Play>
@@ -183,8 +181,8 @@ struct Service {
     }
     Result<wire::Confined> open(sys::Deadline deadline = soon())
     {
-        return open_service(stream, plan()->process, {pipe.read.get(), pipe.write.get(), pipe.write.get()},
-                            deadline);
+        return open_service(stream, plan()->process,
+                            {pipe.read.get(), pipe.write.get(), pipe.write.get()}, deadline);
     }
     sys::Pipe pipe = sys::make_pipe().value();
     SessionStream stream;
@@ -227,7 +225,8 @@ TEST(OpenService, SendsThePlansProcessGatedWithItsThreeDescriptors)
 TEST(OpenService, FailsOnErrorExitOtherMessagesTheEndAndSilence)
 {
     Service refused;
-    refused.guest.say(wire::ErrorMessage{static_cast<std::uint16_t>(wire::WireError::refused), "no"});
+    refused.guest.say(
+        wire::ErrorMessage{static_cast<std::uint16_t>(wire::WireError::refused), "no"});
     EXPECT_CODE(refused.open(), Code::denied);
 
     Service exit;
@@ -275,7 +274,8 @@ TEST(PassingStreams, HandsOverTheStreamFirstAndThenTheLeaf)
     }
     const auto ours = VALUE(open_session(channel.first.get(), plan::CgroupVersion::v1, leaf));
     auto packet = VALUE(sys::recv_fds(channel.second.get(), wire::kMaxInitPacket, sys::kMaxFds));
-    const auto message = wire::decode_packet(wire::Direction::to_guest, std::as_bytes(std::span(packet.bytes)));
+    const auto message = wire::decode_packet(wire::Direction::to_guest,
+                                             std::as_bytes(std::span(packet.bytes)));
     ASSERT_TRUE(message);
     const auto& pass = std::get<wire::Pass>(*message);
     EXPECT_EQ(pass.port, 5001U);
@@ -296,7 +296,8 @@ TEST(PassingStreams, HandsOverTheControlPortWithoutALeaf)
     auto channel = VALUE(sys::socket_pair(sys::SocketType::seqpacket));
     EXPECT_OK(open_port(channel.first.get(), wire::Port::control));
     auto packet = VALUE(sys::recv_fds(channel.second.get(), wire::kMaxInitPacket, sys::kMaxFds));
-    const auto message = wire::decode_packet(wire::Direction::to_guest, std::as_bytes(std::span(packet.bytes)));
+    const auto message = wire::decode_packet(wire::Direction::to_guest,
+                                             std::as_bytes(std::span(packet.bytes)));
     ASSERT_TRUE(message);
     EXPECT_EQ(std::get<wire::Pass>(*message).port, 5000U);
     EXPECT_EQ(std::get<wire::Pass>(*message).leaf, wire::LeafKind::none);

@@ -27,9 +27,9 @@ protected:
         EXPECT_OK(transaction.insert(ledger::test::sandbox(1, "web")));
         EXPECT_EQ(VALUE(transaction.begin_generation(id())), 1U);
         const ledger::Moment now = VALUE(ledger::now());
-        EXPECT_OK(transaction.claim({request_.operation, id(), "run", "digest", ledger::test::self(),
-                                     "start", ledger::test::kFarFuture}, now,
-                                    [](const sys::ProcessIdentity&) { return true; }));
+        EXPECT_OK(transaction.claim({request_.operation, id(), "run", "digest",
+                                     ledger::test::self(), "start", ledger::test::kFarFuture},
+                                    now, [](const sys::ProcessIdentity&) { return true; }));
         const std::vector<ledger::Intent> intents{
             {EntryKind::state_dir, "sandboxes/" + id().str()},
             {EntryKind::log_files, "sandboxes/" + id().str() + "/logs"},
@@ -41,7 +41,8 @@ protected:
         std::uint64_t seq = VALUE(transaction.intend(id(), intents));
         EXPECT_OK(transaction.commit());
         for (const auto& intent : intents) {
-            request_.intents.push_back({seq++, std::string(ledger::to_string(intent.kind)), intent.name});
+            request_.intents.push_back(
+                {seq++, std::string(ledger::to_string(intent.kind)), intent.name});
         }
     }
 
@@ -76,14 +77,16 @@ protected:
     LaunchRequest request_;
 };
 
-constexpr ledger::Exit kSeven{.code = 7, .signal = 0, .reason = ledger::ExitReason::exited, .oom_kills = 0};
+constexpr ledger::Exit kSeven{
+    .code = 7, .signal = 0, .reason = ledger::ExitReason::exited, .oom_kills = 0};
 
 TEST_F(Ledgered, RunningMakesObservationsStateAndAuditDurableTogether)
 {
     Journal j = journal();
     j.observed(EntryKind::run_dir, "{\"device\":1,\"inode\":2}");
     j.observed_name(EntryKind::placeholder, "/srv/b", "{\"device\":3,\"inode\":4}");
-    EXPECT_EQ(VALUE(ledger_.entries(id()))[2].state, EntryState::intent) << "written before the commit";
+    EXPECT_EQ(VALUE(ledger_.entries(id()))[2].state, EntryState::intent)
+        << "written before the commit";
     EXPECT_OK(j.running(ledger::test::self(), launched()));
     const auto entries = VALUE(ledger_.entries(id()));
     EXPECT_EQ(entries[2].state, EntryState::observed);
@@ -182,7 +185,8 @@ TEST_F(Ledgered, CleanedKeepsWhatCouldNotBeRemovedForTheNextReconcile)
                         ledger::State::stopped));
     EXPECT_EQ(row().state, ledger::State::stopped) << "not deleted while something is left";
     const auto open = VALUE(ledger_.open_entries());
-    EXPECT_TRUE(std::any_of(open.begin(), open.end(), [&](const auto& e) { return e.seq == stuck.seq; }));
+    EXPECT_TRUE(
+        std::any_of(open.begin(), open.end(), [&](const auto& e) { return e.seq == stuck.seq; }));
 }
 
 TEST_F(Ledgered, FailedKeepsWhatWasObservedAndNamesTheStep)

@@ -56,8 +56,8 @@ protected:
         EXPECT_EQ(VALUE(transaction.begin_generation(sandbox_id_)), 1U);
         const ledger::Moment now = VALUE(ledger::now());
         EXPECT_OK(transaction.claim({generation_.request.operation, sandbox_id_, "run", "digest",
-                                     ledger::test::self(), "start", ledger::test::kFarFuture}, now,
-                                    [](const sys::ProcessIdentity&) { return true; }));
+                                     ledger::test::self(), "start", ledger::test::kFarFuture},
+                                    now, [](const sys::ProcessIdentity&) { return true; }));
         EXPECT_OK(transaction.commit());
         child_ = fork();
         if (child_ == 0) {
@@ -65,9 +65,13 @@ protected:
         }
         auto channel = VALUE(sys::socket_pair(sys::SocketType::seqpacket));
         init_ = std::move(channel.second);
-        generation_.launched.emplace(driver::oci::Launched{
-            std::move(channel.first), VALUE(sys::Pidfd::open(child_)), child_,
-            sys::Pidfd(sys::UniqueFd(), 0), -1, sys::UniqueFd(), {}});
+        generation_.launched.emplace(driver::oci::Launched{std::move(channel.first),
+                                                           VALUE(sys::Pidfd::open(child_)),
+                                                           child_,
+                                                           sys::Pidfd(sys::UniqueFd(), 0),
+                                                           -1,
+                                                           sys::UniqueFd(),
+                                                           {}});
         auto session = VALUE(sys::socket_pair(sys::SocketType::stream));
         service_ = std::move(session.second);
         generation_.service = std::make_unique<SessionStream>(std::move(session.first));
@@ -92,10 +96,15 @@ protected:
         launcher_.emplace(std::move(pair.first));
         journal_.emplace(VALUE(Journal::open(dir_.path())));
         journal_->bind(generation_.request);
-        EXPECT_OK(journal_->running(ledger::test::self(), audit::Launched{
-            .plan_digest = "sha256:" + std::string(64, 'a'), .driver = "oci",
-            .isolation_class = "shared-kernel", .shared_kernel_acknowledged = true,
-            .artifact_digest = "", .bpf = {}, .artifacts = {}, .controls = {}}));
+        EXPECT_OK(journal_->running(ledger::test::self(),
+                                    audit::Launched{.plan_digest = "sha256:" + std::string(64, 'a'),
+                                                    .driver = "oci",
+                                                    .isolation_class = "shared-kernel",
+                                                    .shared_kernel_acknowledged = true,
+                                                    .artifact_digest = "",
+                                                    .bpf = {},
+                                                    .artifacts = {},
+                                                    .controls = {}}));
         keeper_.emplace(generation_, *journal_, std::move(pair.second));
         ASSERT_TRUE(ledger::test::succeeded(keeper_->open_for_business()));
         EXPECT_EQ(launcher_->hear(), Reply(Running{child_}));
@@ -104,12 +113,14 @@ protected:
     std::string run_dir() const { return generation_.request.binding.run_dir.str(); }
     Peer connect()
     {
-        return Peer(VALUE(sys::unix_connect(run_dir() + "/" + kSocketName, sys::SocketType::seqpacket)));
+        return Peer(
+            VALUE(sys::unix_connect(run_dir() + "/" + kSocketName, sys::SocketType::seqpacket)));
     }
     Peer greeted()
     {
         Peer peer = connect();
-        EXPECT_EQ(peer.hear(), Reply(Greeting{kGeneration, {"signal", "stop", "wait"}, sandbox_id_.str()}));
+        EXPECT_EQ(peer.hear(),
+                  Reply(Greeting{kGeneration, {"signal", "stop", "wait"}, sandbox_id_.str()}));
         return peer;
     }
 
@@ -124,7 +135,8 @@ protected:
     int signal_at_service()
     {
         std::array<std::byte, wire::kHeaderSize + 1> frame{};
-        if (recv(service_.get(), frame.data(), frame.size(), MSG_WAITALL) != ssize_t{frame.size()}) return -1;
+        if (recv(service_.get(), frame.data(), frame.size(), MSG_WAITALL) != ssize_t{frame.size()})
+            return -1;
         EXPECT_EQ(std::to_integer<int>(frame[4]), wire::Signal::kType);
         return std::to_integer<int>(frame[5]);
     }
@@ -166,7 +178,8 @@ TEST_F(Kept, RecordsTheExitAndTellsTheLauncher)
     say_service(wire::Started{2});
     say_service(wire::Exit{wire::ExitOutcome::exited, 7});
     const auto exit = finish();
-    EXPECT_EQ(exit, (ledger::Exit{.code = 7, .signal = 0, .reason = ExitReason::exited, .oom_kills = 0}));
+    EXPECT_EQ(exit,
+              (ledger::Exit{.code = 7, .signal = 0, .reason = ExitReason::exited, .oom_kills = 0}));
     EXPECT_EQ(launcher_->hear(), Reply(Ended{exit, ""}));
     EXPECT_FALSE(launcher_->hear());
     // Whatever the workload left behind ends with it.
@@ -177,8 +190,10 @@ TEST_F(Kept, ReportsASignalAsAShellDoes)
 {
     keep();
     say_service(wire::Exit{wire::ExitOutcome::signaled, SIGSEGV});
-    EXPECT_EQ(finish(), (ledger::Exit{.code = 128 + SIGSEGV, .signal = SIGSEGV,
-                                      .reason = ExitReason::signal, .oom_kills = 0}));
+    EXPECT_EQ(finish(), (ledger::Exit{.code = 128 + SIGSEGV,
+                                      .signal = SIGSEGV,
+                                      .reason = ExitReason::signal,
+                                      .oom_kills = 0}));
 }
 
 TEST_F(Kept, SaysWhyAProgramCouldNotBeExecuted)
@@ -217,8 +232,9 @@ TEST_F(Kept, RejectsPacketsItDoesNotUnderstandAndServesOn)
     keep();
     Peer peer = greeted();
     for (const std::string& packet :
-         {std::string("rubbish"), std::string(R"({"op":"exec"})"), std::string(R"({"op":"signal","signal":99})"),
-          std::string(kMostPacketBytes, 'x'), std::string(kMostPacketBytes + 100, ' '), std::string("\0", 1)}) {
+         {std::string("rubbish"), std::string(R"({"op":"exec"})"),
+          std::string(R"({"op":"signal","signal":99})"), std::string(kMostPacketBytes, 'x'),
+          std::string(kMostPacketBytes + 100, ' '), std::string("\0", 1)}) {
         peer.say(packet);
         const auto answer = peer.hear();
         ASSERT_TRUE(answer) << packet.substr(0, 40);
@@ -253,7 +269,8 @@ TEST_F(Kept, KeepsTheWorkloadsOwnStatusWhenItHeedsAStop)
     peer.say(StopRequest{60'000});
     EXPECT_EQ(signal_at_service(), SIGTERM);
     say_service(wire::Exit{wire::ExitOutcome::exited, 5});
-    EXPECT_EQ(finish(), (ledger::Exit{.code = 5, .signal = 0, .reason = ExitReason::exited, .oom_kills = 0}));
+    EXPECT_EQ(finish(),
+              (ledger::Exit{.code = 5, .signal = 0, .reason = ExitReason::exited, .oom_kills = 0}));
 }
 
 TEST_F(Kept, KillsEverythingForSignal9)
@@ -331,9 +348,10 @@ TEST_F(Kept, SurvivesAClientThatNeverReadsItsAnswers)
 TEST_F(Kept, ClosesTheDoorWithoutAWordToWhatItDoesNotServe)
 {
     keep();
-    for (const char* line : {"CONNECT 5000\n", "CONNECT 1\n", "GET / HTTP/1.1\n", "CONNECT 4294967296\n"}) {
-        const auto door = VALUE(sys::unix_connect(run_dir() + "/" + channel::kDoorName,
-                                                  sys::SocketType::stream));
+    for (const char* line :
+         {"CONNECT 5000\n", "CONNECT 1\n", "GET / HTTP/1.1\n", "CONNECT 4294967296\n"}) {
+        const auto door = VALUE(
+            sys::unix_connect(run_dir() + "/" + channel::kDoorName, sys::SocketType::stream));
         EXPECT_OK(sys::write_all(door.get(), line));
         std::array<std::byte, 8> answer{};
         EXPECT_EQ(channel::receive_bytes(door.get(), answer, soon()).value_or(99), 0U) << line;

@@ -80,8 +80,12 @@ TEST(LogRecord, KeepsTextAsTextAndOnlyOtherBytesAsBase64)
 
 TEST(LogRecord, SurvivesEncodingWithEveryFieldSet)
 {
-    const LogRecord full{.time = kTime, .stream = Stream::supervisor, .offset = 1ULL << 40,
-                         .log = "output dropped", .partial = true, .dropped = 123456789};
+    const LogRecord full{.time = kTime,
+                         .stream = Stream::supervisor,
+                         .offset = 1ULL << 40,
+                         .log = "output dropped",
+                         .partial = true,
+                         .dropped = 123456789};
     EXPECT_EQ(decode(encode(full)).value(), full);
     LogRecord longest = record(std::string(kLongestRecord, '\x01'));
     longest.stream = Stream::err;
@@ -97,7 +101,8 @@ TEST(LogRecord, RefusesLinesThatAreNoRecord)
         EXPECT_FALSE(decode(good.substr(0, cut))) << cut;
     }
     for (const std::string_view bad :
-         {"", "[]", "1", "{}", R"({"time":"t","stream":"stdin","offset":0,"log":"x","partial":false})",
+         {"", "[]", "1", "{}",
+          R"({"time":"t","stream":"stdin","offset":0,"log":"x","partial":false})",
           R"({"time":"t","stream":"stdout","offset":-1,"log":"x","partial":false})",
           R"({"time":"t","stream":"stdout","offset":0,"log":7,"partial":false})",
           R"({"time":"t","stream":"stdout","offset":0,"partial":false})",
@@ -139,7 +144,8 @@ TEST(LineSplitter, CutsALongLineIntoPartialRecordsWhereverChunksEnd)
             const std::string_view view = text;
             for (std::size_t cut = kLongestRecord - 2; cut < text.size(); cut += 1) {
                 if (cut > kLongestRecord + 2 && cut + 8 < text.size()) continue;
-                EXPECT_EQ(split({view.substr(0, cut), view.substr(cut)}), whole) << length << " " << cut;
+                EXPECT_EQ(split({view.substr(0, cut), view.substr(cut)}), whole)
+                    << length << " " << cut;
             }
         }
     }

@@ -112,7 +112,8 @@ TEST_F(Worker, KeepsEveryByteOfBinaryOutputAndGivesAPlainClientTheSame)
 TEST_F(Worker, ShowsATerminalNoEscapeThatCouldDriveIt)
 {
     start(Output::log_only, Output::terminal);
-    const std::string evil = "\x1b]0;title\x07\x1b[2Jtext\n\xc2\x9b" "31m gr\xc3\xbc";
+    const std::string evil = "\x1b]0;title\x07\x1b[2Jtext\n\xc2\x9b"
+                             "31m gr\xc3\xbc";
     EXPECT_OK(sys::write_all(err_.get(), evil));
     finish();
     EXPECT_EQ(text_of(Stream::err), evil);
@@ -133,7 +134,8 @@ TEST_F(Worker, EndsOnlyWhenBothStreamsHaveEnded)
     EXPECT_OK(sys::write_all(err_.get(), "second\n"));
     std::string seen(16, '\0');
     ASSERT_EQ(read(client_err_.get(), seen.data(), seen.size()), 7);
-    EXPECT_EQ(VALUE(sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{0}))), 0);
+    EXPECT_EQ(VALUE(sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{0}))),
+              0);
     finish();
     EXPECT_EQ(text_of(Stream::out), "first\n");
     EXPECT_EQ(text_of(Stream::err), "second\n");
@@ -165,7 +167,8 @@ TEST_F(Worker, LogsAtOnceWhatAClientThatStoppedReadingDoesNotTake)
     }
     const auto deadline = soon();
     while (text_of(Stream::out).size() < (65U << 10) && !deadline.passed()) {
-        static_cast<void>(sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{5})));
+        static_cast<void>(
+            sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{5})));
     }
     // At least one chunk beyond what fits into the client's pipe is in the log already.
     EXPECT_GE(text_of(Stream::out).size(), 65U << 10);
@@ -182,7 +185,8 @@ TEST_F(Worker, CarriesItsOwnMarkerInPlaceOfTheShims)
     const std::string proc = "/proc/" + std::to_string(worker_->process.pid());
     const auto deadline = soon();
     while (test::read_bytes(proc + "/comm") != "sandbox-log\n" && !deadline.passed()) {
-        static_cast<void>(sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{1})));
+        static_cast<void>(
+            sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{1})));
     }
     EXPECT_EQ(test::read_bytes(proc + "/comm"), "sandbox-log\n");
     // The marker's memory is the same address in the child.
@@ -200,7 +204,8 @@ TEST_F(Worker, HoldsNoDescriptorButItsOwn)
     EXPECT_OK(sys::write_all(out_.get(), "x\n"));
     std::string seen(2, '\0');
     ASSERT_EQ(read(client_out_.get(), seen.data(), seen.size()), 2);
-    const auto proc = VALUE(sys::open_dir("/proc/" + std::to_string(worker_->process.pid()) + "/fd"));
+    const auto proc = VALUE(
+        sys::open_dir("/proc/" + std::to_string(worker_->process.pid()) + "/fd"));
     const auto numbers = VALUE(sys::open_numbers(proc.get(), 1000));
     // Standard streams, two inputs, one copy, the liveness pipe, log folder and log file.
     std::size_t beyond_standard = 0;

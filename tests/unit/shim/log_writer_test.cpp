@@ -24,7 +24,9 @@ LogRecord numbered(std::uint64_t number, std::size_t length = 40)
 {
     std::string log = std::to_string(number);
     log.resize(length, '.');
-    return {.time = "2026-01-02T03:04:05.000000006Z", .stream = Stream::out, .offset = number,
+    return {.time = "2026-01-02T03:04:05.000000006Z",
+            .stream = Stream::out,
+            .offset = number,
             .log = std::move(log)};
 }
 
@@ -66,7 +68,7 @@ TEST(LogWriter, MakesItsFolderAndAppendsToWhatIsThere)
     const auto records = records_of(logs + "/" + kLogName);
     ASSERT_EQ(records.size(), 3U);
     for (std::uint64_t n = 0; n < 3; ++n) EXPECT_EQ(records[n], numbered(n));
-    struct stat status {};
+    struct stat status{};
     ASSERT_EQ(stat((logs + "/" + kLogName).c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }
@@ -161,7 +163,8 @@ std::string fill_a_small_disk(const std::string& where, LogLimits limits)
         if (++n > 10'000) return "the disk never got full";
     }
     if (status.error().code() != Code::resource_exhausted) return status.error().message();
-    const std::uint64_t lost = encode(numbered(n, 1000)).size() + encode(numbered(n + 1, 1000)).size();
+    const std::uint64_t lost = encode(numbered(n, 1000)).size() +
+                               encode(numbered(n + 1, 1000)).size();
     if (writer->append(numbered(n + 1, 1000))) return "a full disk took a record";
     fs::remove(where + "/ballast");
     if (auto again = writer->append(numbered(n + 2, 1000)); !again) return again.error().message();
@@ -171,7 +174,8 @@ std::string fill_a_small_disk(const std::string& where, LogLimits limits)
     std::uint64_t marked = 0;
     for (const LogRecord& r : records) marked += r.dropped;
     if (marked != lost) return "dropped: " + std::to_string(marked);
-    if (records[records.size() - 2].stream != Stream::supervisor) return "no marker before what fits";
+    if (records[records.size() - 2].stream != Stream::supervisor)
+        return "no marker before what fits";
     for (std::uint64_t i = 0; i < n; ++i) {
         if (records[i] != numbered(i, 1000)) return "record " + std::to_string(i) + " is damaged";
     }
@@ -181,7 +185,9 @@ std::string fill_a_small_disk(const std::string& where, LogLimits limits)
 TEST(LogWriter, CountsWhatAFullDiskLosesAndSaysSoInTheFirstRecordThatFits)
 {
     const TempDir dir;
-    EXPECT_EQ(in_child([&] { return fill_a_small_disk(dir.path(), {.bytes = 1U << 20, .files = 4}); }), "");
+    EXPECT_EQ(
+        in_child([&] { return fill_a_small_disk(dir.path(), {.bytes = 1U << 20, .files = 4}); }),
+        "");
 }
 
 }  // namespace

@@ -15,10 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-void put(const sys::UniqueFd& fd, char c)
-{
-    ASSERT_EQ(write(fd.get(), &c, 1), 1);
-}
+void put(const sys::UniqueFd& fd, char c) { ASSERT_EQ(write(fd.get(), &c, 1), 1); }
 char get(const sys::UniqueFd& fd)
 {
     char c = 0;
@@ -85,8 +82,16 @@ TEST(Loop, LetsAHandlerForgetAnotherThatIsReadyToo)
     Loop::Token first = 0;
     Loop::Token second = 0;
     int calls = 0;
-    first = VALUE(loop.when_readable(a.read.get(), [&] { ++calls; loop.forget(first); loop.forget(second); }));
-    second = VALUE(loop.when_readable(b.read.get(), [&] { ++calls; loop.forget(first); loop.forget(second); }));
+    first = VALUE(loop.when_readable(a.read.get(), [&] {
+        ++calls;
+        loop.forget(first);
+        loop.forget(second);
+    }));
+    second = VALUE(loop.when_readable(b.read.get(), [&] {
+        ++calls;
+        loop.forget(first);
+        loop.forget(second);
+    }));
     EXPECT_OK(loop.after(milliseconds(20), [&] { loop.stop(); }));
     loop.run();
     EXPECT_EQ(calls, 1);

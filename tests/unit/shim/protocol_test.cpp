@@ -15,7 +15,8 @@ using canon::Json;
 LaunchRequest full_request()
 {
     LaunchRequest request = test::request_below("/var/lib/sandbox");
-    request.intents = {{1, "id_range", "268435456+65536"}, {2, "run_dir", request.binding.id.str()}};
+    request.intents = {{1, "id_range", "268435456+65536"},
+                       {2, "run_dir", request.binding.id.str()}};
     request.on_exit = OnExit::remove;
     request.out = Output::plain;
     request.err = Output::terminal;
@@ -48,8 +49,9 @@ TEST(LaunchRequestCodec, RefusesARequestWithoutAnyOneMember)
 TEST(LaunchRequestCodec, RefusesEachMemberOfAnotherTypeOrOutOfItsBounds)
 {
     const Json whole = canon::parse(encode(full_request()).value()).value();
-    const std::vector<Json> wrong{Json(nullptr), Json(-1), Json(1.5), Json(1ULL << 53), Json("rubbish"),
-                                  Json(true), Json::array({1}), Json::object({{"a", 1}})};
+    const std::vector<Json> wrong{
+        Json(nullptr),   Json(-1),   Json(1.5),        Json(1ULL << 53),
+        Json("rubbish"), Json(true), Json::array({1}), Json::object({{"a", 1}})};
     for (const auto& [key, value] : whole.items()) {
         for (const Json& other : wrong) {
             if (other.type() == value.type() && !value.is_number()) continue;
@@ -104,17 +106,18 @@ TEST(ControlProtocol, ReadsBackEveryRequest)
 
 TEST(ControlProtocol, ReadsBackEveryReply)
 {
-    Ended ended{.exit = {.code = 137, .signal = 9, .reason = ledger::ExitReason::oom, .oom_kills = 3},
-                .why = "text with \"quotes\" and \n"};
+    Ended ended{
+        .exit = {.code = 137, .signal = 9, .reason = ledger::ExitReason::oom, .oom_kills = 3},
+        .why = "text with \"quotes\" and \n"};
     for (const Reply& reply :
          {Reply(Greeting{1, {"signal", "stop", "wait"}, "id"}), Reply(Greeting{7, {}, ""}),
           Reply(Accepted{}), Reply(Rejected{"why"}), Reply(Running{0}), Reply(Running{4711}),
           Reply(Failed{"crun", "why"}), Reply(ended), Reply(Ended{})}) {
         EXPECT_EQ(decode_control_reply(encode(reply).value()).value(), reply);
     }
-    for (const auto reason : {ledger::ExitReason::exited, ledger::ExitReason::signal,
-                              ledger::ExitReason::oom, ledger::ExitReason::timeout,
-                              ledger::ExitReason::killed, ledger::ExitReason::unknown}) {
+    for (const auto reason :
+         {ledger::ExitReason::exited, ledger::ExitReason::signal, ledger::ExitReason::oom,
+          ledger::ExitReason::timeout, ledger::ExitReason::killed, ledger::ExitReason::unknown}) {
         ended.exit.reason = reason;
         EXPECT_EQ(decode_control_reply(encode(Reply(ended)).value()).value(), Reply(ended));
     }
@@ -122,15 +125,30 @@ TEST(ControlProtocol, ReadsBackEveryReply)
 
 TEST(ControlProtocol, RefusesRequestsItDoesNotUnderstand)
 {
-    for (const std::string_view packet :
-         {"", "null", "[]", "{}", "7", "{\"op\":7}", R"({"op":"reboot"})", R"({"op":"signal"})",
-          R"({"op":"signal","signal":0})", R"({"op":"signal","signal":65})",
-          R"({"op":"signal","signal":-9})", R"({"op":"signal","signal":"9"})",
-          R"({"op":"signal","signal":9.0})", R"({"op":"signal","signal":9,"to":"host"})",
-          R"({"op":"signal","signal":18446744073709551615})", R"({"op":"signal","signal":9,"signal":9})",
-          R"({"op":"stop"})", R"({"op":"stop","timeout_ms":-1})", R"({"op":"stop","timeout_ms":86400001})",
-          R"({"op":"wait","x":1})", R"({"op":"wait"} )" "x", "{\"op\":\"wa\xff\"}",
-          R"({"op":{"op":{"op":{"op":{"op":1}}}}})"}) {
+    for (const std::string_view packet : {"",
+                                          "null",
+                                          "[]",
+                                          "{}",
+                                          "7",
+                                          "{\"op\":7}",
+                                          R"({"op":"reboot"})",
+                                          R"({"op":"signal"})",
+                                          R"({"op":"signal","signal":0})",
+                                          R"({"op":"signal","signal":65})",
+                                          R"({"op":"signal","signal":-9})",
+                                          R"({"op":"signal","signal":"9"})",
+                                          R"({"op":"signal","signal":9.0})",
+                                          R"({"op":"signal","signal":9,"to":"host"})",
+                                          R"({"op":"signal","signal":18446744073709551615})",
+                                          R"({"op":"signal","signal":9,"signal":9})",
+                                          R"({"op":"stop"})",
+                                          R"({"op":"stop","timeout_ms":-1})",
+                                          R"({"op":"stop","timeout_ms":86400001})",
+                                          R"({"op":"wait","x":1})",
+                                          R"({"op":"wait"} )"
+                                          "x",
+                                          "{\"op\":\"wa\xff\"}",
+                                          R"({"op":{"op":{"op":{"op":{"op":1}}}}})"}) {
         EXPECT_FALSE(decode_control_request(packet)) << packet;
     }
     EXPECT_FALSE(decode_control_request("{\"op\":\"" + std::string(kMostPacketBytes, 'x') + "\"}"));

@@ -22,8 +22,10 @@ std::vector<LogRecord> records_of(const std::string& file)
         EXPECT_NE(end, std::string_view::npos) << file << " ends inside a line";
         if (end == std::string_view::npos) break;
         const auto record = decode(rest.substr(0, end));
-        if (record) records.push_back(*record);
-        else ADD_FAILURE() << file << ": " << rest.substr(0, end);
+        if (record)
+            records.push_back(*record);
+        else
+            ADD_FAILURE() << file << ": " << rest.substr(0, end);
         rest.remove_prefix(end + 1);
     }
     return records;
@@ -35,7 +37,8 @@ std::string in_child(const std::function<std::string()>& work)
     const pid_t child = fork();
     if (child == 0) {
         std::string verdict;
-        if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+        if (unshare(CLONE_NEWNS) != 0 ||
+            mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
             verdict = std::string("no mount namespace: ") + std::strerror(errno);
         } else {
             verdict = work();

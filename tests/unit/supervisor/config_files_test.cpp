@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "supervisor/config_files.hpp"
 #include "canon/json.hpp"
+#include "supervisor/config_files.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "supervisor/doctor.hpp"
 #include "canon/json.hpp"
+#include "supervisor/doctor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -72,8 +72,8 @@ TEST(Doctor, KnowsWhyAndHowToMendForEveryFact)
 
 TEST(Doctor, OffersAMendForEveryGapThatMatters)
 {
-    const auto notes = {name::kKernelArch, name::kKernelRelease, name::kCpuCount, name::kMemoryTotal,
-                        name::kOnlineCpus, name::kVsockNsMode};
+    const auto notes = {name::kKernelArch,  name::kKernelRelease, name::kCpuCount,
+                        name::kMemoryTotal, name::kOnlineCpus,    name::kVsockNsMode};
     const auto report = examine(input_of({}));
     for (const Finding& finding : report.facts) {
         if (std::ranges::find(notes, finding.name) != notes.end()) continue;
@@ -137,8 +137,8 @@ TEST(Doctor, ListsAdvisoriesOfTheToolsFoundWithoutFailing)
 TEST(Doctor, WarnsOfEachNeglectedDuty)
 {
     const std::vector<std::pair<std::string_view, std::string>> neglected{
-        {name::kHostSmt, "on"},        {name::kHostKsm, "on"},
-        {name::kHostSwap, "on"},       {name::kHostMitigations, "vulnerable: tsa"},
+        {name::kHostSmt, "on"},           {name::kHostKsm, "on"},
+        {name::kHostSwap, "on"},          {name::kHostMitigations, "vulnerable: tsa"},
         {name::kHostCorePattern, "pipe"}, {name::kLegacyTiocsti, "1"}};
     for (const auto& [duty, value] : neglected) {
         auto host = good_host();
@@ -226,8 +226,9 @@ TEST(DoctorDates, OffsetsAndFractionsAreUnderstood)
 
 TEST(DoctorDates, TextOfAnotherShapeCountsAsPast)
 {
-    for (const auto text : {"", "soon", "2026", "2026-1-31", "2026-01-31T10:00", "2026-01-31T10:00:00",
-                            "2026-01-31T10:00:00+2", "2026-01-31T10:00:00Zjunk"}) {
+    for (const auto text :
+         {"", "soon", "2026", "2026-1-31", "2026-01-31T10:00", "2026-01-31T10:00:00",
+          "2026-01-31T10:00:00+2", "2026-01-31T10:00:00Zjunk"}) {
         EXPECT_TRUE(is_past(text, "2020-01-01T00:00:00Z")) << text;
     }
 }

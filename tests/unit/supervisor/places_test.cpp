@@ -42,7 +42,8 @@ std::string in_child(const std::function<std::string()>& work)
 
 std::string all_of(const Paths& p)
 {
-    return p.config + " " + p.profiles + " " + p.vendor_profiles + " " + p.bundles + " " + p.state + " " + p.run;
+    return p.config + " " + p.profiles + " " + p.vendor_profiles + " " + p.bundles + " " + p.state +
+           " " + p.run;
 }
 
 TEST(FindPaths, UsesTheSystemsFoldersForRoot)
@@ -51,8 +52,9 @@ TEST(FindPaths, UsesTheSystemsFoldersForRoot)
     setenv("XDG_STATE_HOME", "/elsewhere", 1);
     const Paths paths = find_paths("");
     unsetenv("XDG_STATE_HOME");
-    EXPECT_EQ(all_of(paths), "/etc/sandbox/config.toml /etc/sandbox/profiles.d "
-                             "/usr/share/sandbox/profiles.d /etc/sandbox/org.d /var/lib/sandbox /run/sandbox");
+    EXPECT_EQ(all_of(paths),
+              "/etc/sandbox/config.toml /etc/sandbox/profiles.d "
+              "/usr/share/sandbox/profiles.d /etc/sandbox/org.d /var/lib/sandbox /run/sandbox");
     EXPECT_EQ(paths.root, "");
     EXPECT_EQ(paths.ledger(), "/var/lib/sandbox/ledger.db");
     EXPECT_EQ(paths.run_of(SandboxId("ab")), "/run/sandbox/ab");
@@ -64,8 +66,8 @@ TEST(FindPaths, PutsTheRootBeforeEveryPath)
     for (const char* root : {"/srv/x", "/srv/x/", "/srv/x//"}) {
         const Paths paths = find_paths(root);
         EXPECT_EQ(paths.root, "/srv/x");
-        for (const std::string& path : {paths.config, paths.profiles, paths.vendor_profiles, paths.bundles,
-                                        paths.state, paths.run}) {
+        for (const std::string& path : {paths.config, paths.profiles, paths.vendor_profiles,
+                                        paths.bundles, paths.state, paths.run}) {
             EXPECT_TRUE(path.starts_with("/srv/x/")) << path;
         }
     }
@@ -87,7 +89,9 @@ TEST(FindPaths, UsesTheXdgFoldersForAnOrdinaryUser)
     const auto as_user = [](const std::function<void()>& environment) {
         return in_child([&] {
             if (setgid(4711) != 0 || setuid(4711) != 0) return std::string("setuid");
-            for (const char* name : {"HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"}) unsetenv(name);
+            for (const char* name :
+                 {"HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"})
+                unsetenv(name);
             environment();
             return all_of(find_paths(""));
         });
@@ -218,7 +222,8 @@ TEST_F(Profiles, ATextThatIsTooLongIsCutWhereTheParserStillRefusesIt)
 }
 
 // Copies our standard input into a pipe, in a child whose standard input is `from`.
-std::string pump(const sys::Pipe& from, const std::function<std::string(StdinPump&, sys::Pipe&)>& play)
+std::string pump(const sys::Pipe& from,
+                 const std::function<std::string(StdinPump&, sys::Pipe&)>& play)
 {
     return in_child([&] {
         dup2(from.read.get(), STDIN_FILENO);
@@ -233,43 +238,50 @@ TEST(StdinPump, PassesOnWhatComesAndClosesAtTheEnd)
     sys::Pipe from = VALUE(sys::make_pipe());
     EXPECT_OK(sys::write_all(from.write.get(), "hello"));
     from.write.reset();
-    EXPECT_EQ(pump(from, [](StdinPump& pump, sys::Pipe& to) {
-                  if (pump.input() != STDIN_FILENO || pump.output() != -1) return std::string("start");
-                  pump.read_more();
-                  if (pump.input() != -1 || pump.output() < 0) return std::string("holding");
-                  pump.write_more();
-                  if (pump.input() != STDIN_FILENO || pump.output() != -1) return std::string("passed on");
-                  pump.read_more();
-                  if (pump.input() != -1 || pump.output() != -1) return std::string("at the end");
-                  return sys::read_all(to.read.get(), 100).value();
-              }),
+    EXPECT_EQ(pump(from,
+                   [](StdinPump& pump, sys::Pipe& to) {
+                       if (pump.input() != STDIN_FILENO || pump.output() != -1)
+                           return std::string("start");
+                       pump.read_more();
+                       if (pump.input() != -1 || pump.output() < 0) return std::string("holding");
+                       pump.write_more();
+                       if (pump.input() != STDIN_FILENO || pump.output() != -1)
+                           return std::string("passed on");
+                       pump.read_more();
+                       if (pump.input() != -1 || pump.output() != -1)
+                           return std::string("at the end");
+                       return sys::read_all(to.read.get(), 100).value();
+                   }),
               "hello");
 }
 
 TEST(StdinPump, HoldsWhatAFullPipeDoesNotTakeAndReadsNoMoreMeanwhile)
 {
     const sys::Pipe from = VALUE(sys::make_pipe());
-    EXPECT_EQ(pump(from, [&](StdinPump& pump, sys::Pipe& to) {
-                  std::string sent;
+    EXPECT_EQ(pump(from,
+                   [&](StdinPump& pump, sys::Pipe& to) {
+                       std::string sent;
                   // Fills the workload's pipe.
-                  while (pump.output() < 0) {
-                      const std::string block(60'000, static_cast<char>('a' + sent.size() % 7));
-                      static_cast<void>(sys::write_all(from.write.get(), block));
-                      sent += block;
-                      pump.read_more();
-                      pump.write_more();
-                  }
-                  if (pump.input() != -1) return std::string("reads though it holds something");
-                  std::string got;
-                  while (pump.output() >= 0 || got.size() < sent.size()) {
-                      std::string chunk(10'000, '\0');
-                      const ssize_t count = read(to.read.get(), chunk.data(), chunk.size());
-                      if (count <= 0) return std::string("read");
-                      got.append(chunk, 0, static_cast<std::size_t>(count));
-                      if (pump.output() >= 0) pump.write_more();
-                  }
-                  return std::string(got == sent ? "same" : "different");
-              }),
+                       while (pump.output() < 0) {
+                           const std::string block(60'000,
+                                                   static_cast<char>('a' + sent.size() % 7));
+                           static_cast<void>(sys::write_all(from.write.get(), block));
+                           sent += block;
+                           pump.read_more();
+                           pump.write_more();
+                       }
+                       if (pump.input() != -1)
+                           return std::string("reads though it holds something");
+                       std::string got;
+                       while (pump.output() >= 0 || got.size() < sent.size()) {
+                           std::string chunk(10'000, '\0');
+                           const ssize_t count = read(to.read.get(), chunk.data(), chunk.size());
+                           if (count <= 0) return std::string("read");
+                           got.append(chunk, 0, static_cast<std::size_t>(count));
+                           if (pump.output() >= 0) pump.write_more();
+                       }
+                       return std::string(got == sent ? "same" : "different");
+                   }),
               "same");
 }
 
@@ -277,12 +289,14 @@ TEST(StdinPump, GivesUpQuietlyWhenTheWorkloadClosedItsInput)
 {
     const sys::Pipe from = VALUE(sys::make_pipe());
     EXPECT_OK(sys::write_all(from.write.get(), "hello"));
-    EXPECT_EQ(pump(from, [](StdinPump& pump, sys::Pipe& to) {
-                  to.read.reset();
-                  pump.read_more();
-                  pump.write_more();
-                  return std::string(pump.input() == -1 && pump.output() == -1 ? "quiet" : "still at it");
-              }),
+    EXPECT_EQ(pump(from,
+                   [](StdinPump& pump, sys::Pipe& to) {
+                       to.read.reset();
+                       pump.read_more();
+                       pump.write_more();
+                       return std::string(
+                           pump.input() == -1 && pump.output() == -1 ? "quiet" : "still at it");
+                   }),
               "quiet");
 }
 

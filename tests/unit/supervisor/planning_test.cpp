@@ -58,7 +58,8 @@ TEST(MakePlan, PlansTheProfileAsItIsWithoutAdjustments)
 
 TEST(MakePlan, LaysTheInvocationsWordsOverTheProfile)
 {
-    const auto plan = planned({.argv = {"/bin/sh", "-c", "exit 7"}, .env = {{"A", "2"}, {"B", ""}}, .overlay = {}});
+    const auto plan = planned(
+        {.argv = {"/bin/sh", "-c", "exit 7"}, .env = {{"A", "2"}, {"B", ""}}, .overlay = {}});
     EXPECT_EQ(plan->process.argv, (std::vector<std::string>{"/bin/sh", "-c", "exit 7"}));
     EXPECT_EQ(plan->process.env.at("A"), "2");
     EXPECT_EQ(plan->process.env.at("B"), "");
@@ -68,7 +69,8 @@ TEST(MakePlan, LaysTheInvocationsWordsOverTheProfile)
 
 TEST(MakePlan, GivesAnIdleProfileACommand)
 {
-    const std::string idle = "version = 1\nname = \"w\"\nisolation = \"sandbox\"\n[process]\nidle = true\n";
+    const std::string idle =
+        "version = 1\nname = \"w\"\nisolation = \"sandbox\"\n[process]\nidle = true\n";
     EXPECT_TRUE(planned({}, idle)->process.idle);
     const auto plan = planned({.argv = {"/bin/true"}, .env = {}, .overlay = {}}, idle);
     EXPECT_FALSE(plan->process.idle);
@@ -77,7 +79,8 @@ TEST(MakePlan, GivesAnIdleProfileACommand)
 
 TEST(MakePlan, ChecksTheInvocationsWordsByTheRulesOfTheFile)
 {
-    for (const auto& argv : {std::vector<std::string>{""}, std::vector<std::string>{"/bin/x", std::string("a\0b", 3)}}) {
+    for (const auto& argv : {std::vector<std::string>{""},
+                             std::vector<std::string>{"/bin/x", std::string("a\0b", 3)}}) {
         const auto wrong = refused({.argv = argv, .env = {}, .overlay = {}});
         ASSERT_FALSE(wrong.empty());
         EXPECT_EQ(wrong[0].at.file, "<command line>") << format(wrong[0]);
@@ -87,7 +90,8 @@ TEST(MakePlan, ChecksTheInvocationsWordsByTheRulesOfTheFile)
         ASSERT_FALSE(wrong.empty()) << name;
         EXPECT_EQ(wrong[0].at.file, "<command line>") << format(wrong[0]);
     }
-    EXPECT_FALSE(refused({.argv = {}, .env = {{"A", std::string("x\0y", 3)}}, .overlay = {}}).empty());
+    EXPECT_FALSE(
+        refused({.argv = {}, .env = {{"A", std::string("x\0y", 3)}}, .overlay = {}}).empty());
 }
 
 TEST(MakePlan, LaysTheOverlayBelowTheInvocationsWords)
@@ -96,7 +100,10 @@ TEST(MakePlan, LaysTheOverlayBelowTheInvocationsWords)
     const auto plan = planned({.argv = {"/bin/sh"}, .env = {}, .overlay = overlay});
     EXPECT_EQ(plan->request.resources.pids, 8U);
     EXPECT_EQ(plan->process.argv, (std::vector<std::string>{"/bin/sh"}));
-    const auto wrong = refused({.argv = {}, .env = {}, .overlay = ProfileText{"o.toml", "version = 1\n[resources]\npidz = 8\n"}});
+    const auto wrong = refused(
+        {.argv = {},
+         .env = {},
+         .overlay = ProfileText{"o.toml", "version = 1\n[resources]\npidz = 8\n"}});
     ASSERT_FALSE(wrong.empty());
     EXPECT_EQ(wrong[0].at.file, "o.toml");
 }
@@ -163,8 +170,8 @@ TEST(MakePlanAgain, RefusesAFileThatWasEditedEvenWithANewDigest)
     canon::Json content = canon::parse(file).value()["plan"];
     content["process"]["argv"] = {"/bin/evil"};
     const std::string body = canon::serialize(content).value();
-    const auto again = make_plan_again(
-        host(), "{\"digest\":\"" + canon::digest(body) + "\",\"plan\":" + body + ",\"version\":1}\n");
+    const auto again = make_plan_again(host(), "{\"digest\":\"" + canon::digest(body) +
+                                                   "\",\"plan\":" + body + ",\"version\":1}\n");
     ASSERT_FALSE(again);
     EXPECT_EQ(again.error().code(), Code::denied) << again.error().message();
     EXPECT_NE(again.error().message().find("argv"), std::string::npos) << again.error().message();

@@ -31,7 +31,8 @@ using ledger::test::TempDir;
 // A child that sleeps until it is killed; killed and reaped at the latest when this goes.
 class Sleeper {
 public:
-    explicit Sleeper(const std::function<void()>& first = [] {}, const std::string& title = "sleeper")
+    explicit Sleeper(
+        const std::function<void()>& first = [] {}, const std::string& title = "sleeper")
     {
         int ready[2];
         EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
@@ -131,7 +132,8 @@ protected:
         ledger::test::write_bytes(state + "/plan.json", "{}");
         ledger::test::write_bytes(state + "/logs/current", "line\n");
         ledger::test::write_bytes(run + "/bundle/config.json", "{}");
-        for (const auto* socket_name : {"v.sock", "shim.sock", "v.sock_5001"}) bind_socket(run, socket_name);
+        for (const auto* socket_name : {"v.sock", "shim.sock", "v.sock_5001"})
+            bind_socket(run, socket_name);
     }
 
     static void bind_socket(const std::string& folder, const std::string& socket_name)
@@ -144,7 +146,10 @@ protected:
         close(fd);
     }
 
-    bool exists(const std::string& path) const { return fs::exists(fs::symlink_status(dir_.file(path))); }
+    bool exists(const std::string& path) const
+    {
+        return fs::exists(fs::symlink_status(dir_.file(path)));
+    }
     ledger::Sandbox get(unsigned number) { return *VALUE(ledger_.find(id(number))); }
     Report run() { return VALUE(reconcile(ledger_, context_)); }
 
@@ -289,11 +294,13 @@ TEST_F(Reconcile, GoesOnFromAnyPointWhereAnEarlierOneWasKilled)
     if (child == 0) {
         auto own_ledger = ledger::Ledger::open(dir_.host(), ledger::OpenMode::read_write);
         auto transaction = own_ledger->begin();
-        const bool claimed =
-            transaction->claim({"reconcile-x", id(2), "reconcile", "", *sys::identity_of(getpid()),
-                                "unwind", ledger::test::kFarFuture},
-                               *ledger::now(), [](const auto&) { return true; }).has_value() &&
-            transaction->commit().has_value();
+        const bool claimed = transaction
+                                 ->claim({"reconcile-x", id(2), "reconcile", "",
+                                          *sys::identity_of(getpid()), "unwind",
+                                          ledger::test::kFarFuture},
+                                         *ledger::now(), [](const auto&) { return true; })
+                                 .has_value() &&
+                             transaction->commit().has_value();
         _exit(claimed ? 0 : 1);
     }
     int status = 0;
@@ -316,9 +323,9 @@ TEST_F(Reconcile, LeavesWhatAnotherLivingProcessIsActingOn)
     make_folders(1);
     {
         auto transaction = VALUE(ledger_.begin());
-        EXPECT_OK(transaction.claim({"op", id(1), "run", "d", holder.identity(), "launch",
-                                     ledger::test::kFarFuture},
-                                    *ledger::now(), [](const auto&) { return true; }));
+        EXPECT_OK(transaction.claim(
+            {"op", id(1), "run", "d", holder.identity(), "launch", ledger::test::kFarFuture},
+            *ledger::now(), [](const auto&) { return true; }));
         EXPECT_OK(transaction.commit());
     }
     EXPECT_EQ(run().left.size(), 1U);
@@ -408,7 +415,8 @@ TEST_F(Reconcile, OfAThousandCleanSandboxesIsQuick)
     EXPECT_OK(transaction.commit());
     const auto start = std::chrono::steady_clock::now();
     const Report report = run();
-    const auto took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start);
+    const auto took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() -
+                                                                start);
     std::printf("reconcile of 1000 clean sandboxes: %.1f ms\n", took.count());
     EXPECT_TRUE(report.clean()) << said(report);
     EXPECT_EQ(report.sandboxes, 1000U);

@@ -32,11 +32,11 @@ Sandbox make(unsigned number, State state)
 
 Entry entry(unsigned sandbox, std::uint64_t seq, EntryKind kind)
 {
-    return {id(sandbox), seq, 1, kind, driver::resource_name(kind, id(sandbox), "/p"),
+    return {id(sandbox),          seq, 1, kind, driver::resource_name(kind, id(sandbox), "/p"),
             EntryState::observed, {}};
 }
 
-const std::vector kRunKinds{EntryKind::id_range, EntryKind::state_dir, EntryKind::run_dir,
+const std::vector kRunKinds{EntryKind::id_range,    EntryKind::state_dir,    EntryKind::run_dir,
                             EntryKind::cgroup_root, EntryKind::shim_process, EntryKind::log_files};
 
 struct World {
@@ -50,7 +50,8 @@ struct World {
     }
     void own(unsigned number, const std::vector<EntryKind>& kinds)
     {
-        for (const auto kind : kinds) view.open.push_back(entry(number, view.open.size() + 1, kind));
+        for (const auto kind : kinds)
+            view.open.push_back(entry(number, view.open.size() + 1, kind));
     }
     void shim(Life life)
     {
@@ -60,8 +61,15 @@ struct World {
     void claim(const std::string& verb, Life life, std::uint64_t deadline = 100)
     {
         const auto& sandbox = view.sandboxes.back();
-        view.claims.push_back({"op-" + sandbox.id.str(), sandbox.id, verb, "d", {7, 8, "boot", 9},
-                               "step", deadline, ledger::OperationState::active, {}});
+        view.claims.push_back({"op-" + sandbox.id.str(),
+                               sandbox.id,
+                               verb,
+                               "d",
+                               {7, 8, "boot", 9},
+                               "step",
+                               deadline,
+                               ledger::OperationState::active,
+                               {}});
         observed.holders["op-" + sandbox.id.str()] = life;
     }
     std::vector<Action> diff() const { return supervisor::diff(view, observed); }
@@ -143,7 +151,8 @@ TEST(ReconcileDiff, RemovesAllButTheLogsOfOneThatIsToGoWithItsWorkload)
     const auto action = world.only();
     EXPECT_EQ(action.final_state, State::deleted);
     EXPECT_EQ(action.entries.size(), kRunKinds.size() - 1);
-    EXPECT_TRUE(std::ranges::none_of(kinds_of(action), [](auto k) { return k == EntryKind::log_files; }));
+    EXPECT_TRUE(
+        std::ranges::none_of(kinds_of(action), [](auto k) { return k == EntryKind::log_files; }));
 }
 
 TEST(ReconcileDiff, FinishesARemovalThatWasBegun)
@@ -269,7 +278,8 @@ World random_world(std::mt19937& random)
         sandbox.desired = static_cast<Desired>(pick(3));
         sandbox.remove_on_exit = static_cast<RemoveOnExit>(pick(2));
         if (pick(3) == 0) sandbox.exit = ledger::Exit{};
-        for (unsigned n = pick(4); n > 0; --n) world.own(number, {static_cast<EntryKind>(pick(15))});
+        for (unsigned n = pick(4); n > 0; --n)
+            world.own(number, {static_cast<EntryKind>(pick(15))});
         if (pick(3) != 0) world.shim(static_cast<Life>(pick(2)));
         if (pick(2) != 0) world.claim("run", static_cast<Life>(pick(2)));
     }

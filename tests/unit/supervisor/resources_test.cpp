@@ -33,7 +33,8 @@ protected:
 
     static Entry entry(EntryKind kind, const std::string& name, const std::string& identity = {})
     {
-        return {id(1), 1, 1, kind, name, identity.empty() ? EntryState::intent : EntryState::observed,
+        return {id(1),   1,    1,
+                kind,    name, identity.empty() ? EntryState::intent : EntryState::observed,
                 identity};
     }
     Presence seen(const Entry& e) { return VALUE(observe(e, context_)); }
@@ -48,17 +49,18 @@ TEST_F(Resources, RefuseANameTheIdDoesNotGive)
 {
     ledger::test::write_bytes(dir_.file("outside/file"), "x");
     const std::string other = id(2).str();
-    for (const auto& bad : {entry(EntryKind::run_dir, "../outside"), entry(EntryKind::run_dir, ""),
-                            entry(EntryKind::run_dir, other), entry(EntryKind::state_dir, "sandboxes"),
-                            entry(EntryKind::door_socket, other + "/v.sock"),
-                            entry(EntryKind::cgroup_root, "/"), entry(EntryKind::cgroup_root, "/sandbox"),
-                            entry(EntryKind::cgroup_root, "/sandbox/../" + id(1).str()),
-                            entry(EntryKind::cgroup_root, "sandbox/" + id(1).str()),
-                            entry(EntryKind::cgroup_session, "/s/" + id(1).str() + "/workload/"),
-                            entry(EntryKind::cgroup_session, "/s/" + id(1).str() + "/workload/../.."),
-                            entry(EntryKind::placeholder, "relative"),
-                            entry(EntryKind::placeholder, "/tmp/../etc/passwd"),
-                            entry(EntryKind::shim_process, "shim:" + other)}) {
+    for (const auto& bad :
+         {entry(EntryKind::run_dir, "../outside"), entry(EntryKind::run_dir, ""),
+          entry(EntryKind::run_dir, other), entry(EntryKind::state_dir, "sandboxes"),
+          entry(EntryKind::door_socket, other + "/v.sock"), entry(EntryKind::cgroup_root, "/"),
+          entry(EntryKind::cgroup_root, "/sandbox"),
+          entry(EntryKind::cgroup_root, "/sandbox/../" + id(1).str()),
+          entry(EntryKind::cgroup_root, "sandbox/" + id(1).str()),
+          entry(EntryKind::cgroup_session, "/s/" + id(1).str() + "/workload/"),
+          entry(EntryKind::cgroup_session, "/s/" + id(1).str() + "/workload/../.."),
+          entry(EntryKind::placeholder, "relative"),
+          entry(EntryKind::placeholder, "/tmp/../etc/passwd"),
+          entry(EntryKind::shim_process, "shim:" + other)}) {
         EXPECT_CODE(undo(bad, context_), Code::corrupt) << bad.name;
         EXPECT_CODE(observe(bad, context_), Code::corrupt) << bad.name;
     }
@@ -70,8 +72,10 @@ TEST_F(Resources, NamesDeriveFromTheId)
     for (int i = 0; i <= static_cast<int>(EntryKind::log_files); ++i) {
         const auto kind = static_cast<EntryKind>(i);
         const std::string name = resource_name(kind, id(1), "/sandbox", "detail");
-        if (kind == EntryKind::id_range || kind == EntryKind::placeholder) EXPECT_EQ(name, "detail");
-        else EXPECT_NE(name.find(id(1).str()), std::string::npos) << to_string(kind);
+        if (kind == EntryKind::id_range || kind == EntryKind::placeholder)
+            EXPECT_EQ(name, "detail");
+        else
+            EXPECT_NE(name.find(id(1).str()), std::string::npos) << to_string(kind);
     }
     EXPECT_EQ(resource_name(EntryKind::cgroup_session, id(1), "/sandbox", "s1"),
               "/sandbox/" + id(1).str() + "/workload/s1");
@@ -89,7 +93,8 @@ TEST_F(Resources, AFolderThatIsALinkIsUnlinkedNotFollowed)
     // And a socket "below" a link is out of reach.
     fs::create_symlink(dir_.file("outside"), dir_.file("run/" + id(1).str()));
     ledger::test::write_bytes(dir_.file("outside/v.sock"), "x");
-    EXPECT_FALSE(undo(entry(EntryKind::door_socket, id(1).str() + "/v.sock"), context_).has_value());
+    EXPECT_FALSE(
+        undo(entry(EntryKind::door_socket, id(1).str() + "/v.sock"), context_).has_value());
     EXPECT_TRUE(fs::exists(dir_.file("outside/v.sock")));
 }
 
@@ -189,7 +194,8 @@ TEST_F(Placeholders, NeedATargetThatIsMissingAndAParentThatIsNoLink)
     ledger::test::write_bytes(target_, "");
     EXPECT_CODE(make_placeholder(id(1), target_, PlaceholderType::file), Code::already_exists);
     EXPECT_CODE(make_placeholder(id(1), target_, PlaceholderType::folder), Code::already_exists);
-    EXPECT_CODE(make_placeholder(id(1), dir_.file("nowhere/x"), PlaceholderType::file), Code::not_found);
+    EXPECT_CODE(make_placeholder(id(1), dir_.file("nowhere/x"), PlaceholderType::file),
+                Code::not_found);
     fs::create_symlink(dir_.file("outside"), dir_.file("link"));
     EXPECT_FALSE(make_placeholder(id(1), dir_.file("link/x"), PlaceholderType::file).has_value());
 }

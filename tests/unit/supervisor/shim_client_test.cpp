@@ -22,12 +22,15 @@ sys::Deadline soon() { return sys::Deadline::after(Millis{10'000}); }
 class FakeShim {
 public:
     FakeShim(const std::string& dir, std::vector<std::string> packets)
-        : listener_(sys::unix_listen(dir + "/" + shim::kSocketName, sys::SocketType::seqpacket, 0600).value()),
+        : listener_(
+              sys::unix_listen(dir + "/" + shim::kSocketName, sys::SocketType::seqpacket, 0600)
+                  .value()),
           thread_([this, packets = std::move(packets)] {
               auto client = sys::accept_one(listener_.get());
               if (!client) return;
               for (const std::string& packet : packets) {
-                  static_cast<void>(send(client->get(), packet.data(), packet.size(), MSG_NOSIGNAL));
+                  static_cast<void>(
+                      send(client->get(), packet.data(), packet.size(), MSG_NOSIGNAL));
               }
               if (packets.empty()) return;
               auto asked = sys::recv_fds(client->get(), shim::kMostPacketBytes, 0);
@@ -53,7 +56,10 @@ private:
     std::thread thread_;
 };
 
-std::string greeting() { return shim::encode(shim::Reply(shim::Greeting{1, {"wait"}, "id"})).value(); }
+std::string greeting()
+{
+    return shim::encode(shim::Reply(shim::Greeting{1, {"wait"}, "id"})).value();
+}
 
 TEST(ShimConnection, OpensOnAGreetingAndSendsRequests)
 {
@@ -63,15 +69,16 @@ TEST(ShimConnection, OpensOnAGreetingAndSendsRequests)
     ASSERT_TRUE(connection) << connection.error().message();
     EXPECT_EQ(VALUE(connection->receive(soon())), shim::Reply(shim::Accepted{}));
     EXPECT_OK(connection->send(shim::StopRequest{5}));
-    EXPECT_EQ(VALUE(shim::decode_control_request(fake.heard())), shim::Request(shim::StopRequest{5}));
+    EXPECT_EQ(VALUE(shim::decode_control_request(fake.heard())),
+              shim::Request(shim::StopRequest{5}));
     EXPECT_FALSE(VALUE(connection->receive(soon()))) << "the shim is gone";
 }
 
 TEST(ShimConnection, RefusesAShimThatSaysAnythingElseFirst)
 {
-    for (const std::string& first :
-         {std::string("rubbish"), std::string("{\"is\":\"greeting\"}"),
-          shim::encode(shim::Reply(shim::Accepted{})).value(), std::string(shim::kMostPacketBytes + 1, ' ')}) {
+    for (const std::string& first : {std::string("rubbish"), std::string("{\"is\":\"greeting\"}"),
+                                     shim::encode(shim::Reply(shim::Accepted{})).value(),
+                                     std::string(shim::kMostPacketBytes + 1, ' ')}) {
         const TempDir dir;
         FakeShim fake(dir.path(), {first});
         EXPECT_FALSE(ShimConnection::open(dir.path())) << first.substr(0, 40);
@@ -100,8 +107,10 @@ TEST(ShimConnection, GivesUpOnASilentShimAtTheDeadline)
     auto pair = VALUE(sys::socket_pair(sys::SocketType::seqpacket));
     ShimConnection connection(std::move(pair.first));
     EXPECT_CODE(connection.receive(sys::Deadline::after(Millis{20})), Code::deadline_exceeded);
-    EXPECT_OK(sys::send_fds(pair.second.get(), shim::encode(shim::Reply(shim::Running{7})).value(), {}));
-    EXPECT_EQ(VALUE(connection.receive(soon())), shim::Reply(shim::Running{7})) << "late, but not lost";
+    EXPECT_OK(
+        sys::send_fds(pair.second.get(), shim::encode(shim::Reply(shim::Running{7})).value(), {}));
+    EXPECT_EQ(VALUE(connection.receive(soon())), shim::Reply(shim::Running{7}))
+        << "late, but not lost";
 }
 
 TEST(ShimConnection, ReportsGarbageWithoutLosingTheNextPacket)
@@ -109,7 +118,8 @@ TEST(ShimConnection, ReportsGarbageWithoutLosingTheNextPacket)
     auto pair = VALUE(sys::socket_pair(sys::SocketType::seqpacket));
     ShimConnection connection(std::move(pair.first));
     EXPECT_OK(sys::send_fds(pair.second.get(), "garbage", {}));
-    EXPECT_OK(sys::send_fds(pair.second.get(), shim::encode(shim::Reply(shim::Running{7})).value(), {}));
+    EXPECT_OK(
+        sys::send_fds(pair.second.get(), shim::encode(shim::Reply(shim::Running{7})).value(), {}));
     EXPECT_CODE(connection.receive(soon()), Code::corrupt);
     EXPECT_EQ(VALUE(connection.receive(soon())), shim::Reply(shim::Running{7}));
 }
@@ -138,8 +148,10 @@ TEST(Submit, HandsOverASealedRequestFirstAndTheClientsDescriptorsBehindIt)
     EXPECT_TRUE(VALUE(sys::is_sealed(packet.fds[0].get())));
     const std::string text = VALUE(sys::read_file(sys::fd_path(packet.fds[0].get()), 1U << 20));
     EXPECT_EQ(VALUE(shim::decode_request(text)), request);
-    EXPECT_EQ(VALUE(sys::identity_of_fd(packet.fds[1].get())), VALUE(sys::identity_of_fd(pipe.read.get())));
-    EXPECT_EQ(VALUE(sys::identity_of_fd(packet.fds[2].get())), VALUE(sys::identity_of_fd(pipe.write.get())));
+    EXPECT_EQ(VALUE(sys::identity_of_fd(packet.fds[1].get())),
+              VALUE(sys::identity_of_fd(pipe.read.get())));
+    EXPECT_EQ(VALUE(sys::identity_of_fd(packet.fds[2].get())),
+              VALUE(sys::identity_of_fd(pipe.write.get())));
 }
 
 TEST(StartShim, WithoutTheProgramGivesAConnectionThatEnds)

@@ -25,10 +25,7 @@ using testing::in_child;
 
 const std::vector<std::string> kControllers{"cpu", "cpuset", "memory", "pids"};
 
-Deadline soon()
-{
-    return Deadline::after(Millis(20'000));
-}
+Deadline soon() { return Deadline::after(Millis(20'000)); }
 
 Hierarchy first(std::string mount, std::vector<std::string> controllers)
 {
@@ -224,8 +221,8 @@ TEST_F(RealCgroups, CountsAProcessKilledForMemory)
     ASSERT_TRUE(set.has_value()) << set.error().message();
     const auto child = start(*leaf, [] {
         constexpr std::size_t size = 64U << 20;
-        void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                              -1, 0);
         ::memset(memory, 1, size);
         return 0;
     });

@@ -33,10 +33,7 @@ sys::ExitStatus in_child(Body&& body)
     return sys::ExitStatus{0, SIGKILL, false};
 }
 
-inline bool is_root()
-{
-    return ::geteuid() == 0;
-}
+inline bool is_root() { return ::geteuid() == 0; }
 
 // A folder below /tmp, removed with all that is in it.
 class TempDir {
@@ -60,8 +57,8 @@ private:
 }  // namespace sandbox::testing
 
 // A test whose control does not work proves nothing: it says so and is skipped.
-#define SKIP_VACUOUS(why)                                        \
-    do {                                                         \
-        std::printf("VACUOUS: %s\n", std::string(why).c_str());  \
-        GTEST_SKIP() << "VACUOUS: " << (why);                    \
+#define SKIP_VACUOUS(why)                                       \
+    do {                                                        \
+        std::printf("VACUOUS: %s\n", std::string(why).c_str()); \
+        GTEST_SKIP() << "VACUOUS: " << (why);                   \
     } while (false)

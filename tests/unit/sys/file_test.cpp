@@ -22,15 +22,9 @@ namespace {
 
 using testing::TempDir;
 
-bool is_open(int fd)
-{
-    return ::fcntl(fd, F_GETFD) >= 0;
-}
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
-bool closes_on_exec(int fd)
-{
-    return (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
-}
+bool closes_on_exec(int fd) { return (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
 
 std::size_t open_count()
 {

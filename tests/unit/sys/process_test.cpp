@@ -28,10 +28,7 @@ namespace {
 using testing::in_child;
 using testing::TempDir;
 
-Deadline soon()
-{
-    return Deadline::after(Millis(20'000));
-}
+Deadline soon() { return Deadline::after(Millis(20'000)); }
 
 Pidfd start_sleeper()
 {
@@ -233,8 +230,8 @@ TEST(Mounts, PivotIntoANewRootAndLoseTheOld)
                   auto root = make_tmpfs(1U << 20, 0755, {});
                   if (!root || !attach_tree(root->get(), AT_FDCWD, dir.path())) return false;
                   const auto inside = open_dir(dir.path());
-                  return pivot_root_into(inside->get()).has_value() &&
-                         open_dir("/").has_value() && ::access("/proc", F_OK) != 0;
+                  return pivot_root_into(inside->get()).has_value() && open_dir("/").has_value() &&
+                         ::access("/proc", F_OK) != 0;
               }),
               0);
 }

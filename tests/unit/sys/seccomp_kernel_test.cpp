@@ -5,11 +5,11 @@
 #include <linux/perf_event.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,10 +34,7 @@ using testing::TempDir;
 enum class Ring { none, standard, strict };
 
 // The result as an exit code: 0 for success, else the errno.
-int code(long result)
-{
-    return result >= 0 ? 0 : errno;
-}
+int code(long result) { return result >= 0 ? 0 : errno; }
 
 void enter(Ring ring)
 {
@@ -117,48 +114,46 @@ const Attempt kAttempts[] = {
     {"UnshareOfAMountNamespace", EPERM, [] { return code(::unshare(CLONE_NEWNS)); }},
     {"CloneIntoAUserNamespace", EPERM, clone_new_user},
     {"Clone3", ENOSYS, clone_three},
-    {"Openat2", ENOSYS, [] {
+    {"Openat2", ENOSYS,
+     [] {
          std::uint64_t how[3] = {O_PATH, 0, 0};
          return code(::syscall(SYS_openat2, AT_FDCWD, "/", how, sizeof how));
      }},
-    {"Setns", EPERM, [] {
-         return code(::syscall(SYS_setns, ::open("/proc/self/ns/uts", O_RDONLY), 0));
-     }},
-    {"IoUring", EPERM, [] {
+    {"Setns", EPERM,
+     [] { return code(::syscall(SYS_setns, ::open("/proc/self/ns/uts", O_RDONLY), 0)); }},
+    {"IoUring", EPERM,
+     [] {
          io_uring_params params{};
          return code(::syscall(SYS_io_uring_setup, 1, &params));
      }},
-    {"Bpf", EPERM, [] {
+    {"Bpf", EPERM,
+     [] {
          bpf_attr attr{};
          return code(::syscall(SYS_bpf, BPF_PROG_GET_NEXT_ID, &attr, sizeof attr));
      }},
-    {"PerfEvents", EPERM, [] {
-         return code(::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0));
-     }},
+    {"PerfEvents", EPERM,
+     [] { return code(::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0)); }},
     {"Keyctl", EPERM, [] { return code(::syscall(SYS_keyctl, 0, -3, 0)); }},
-    {"AddKey", EPERM, [] {
-         return code(::syscall(SYS_add_key, "user", "sandbox-unit", "x", 1L, -2));
-     }},
-    {"RequestKey", EPERM, [] {
-         return code(::syscall(SYS_request_key, "user", "sandbox-unit-none", nullptr, 0));
-     }},
+    {"AddKey", EPERM,
+     [] { return code(::syscall(SYS_add_key, "user", "sandbox-unit", "x", 1L, -2)); }},
+    {"RequestKey", EPERM,
+     [] { return code(::syscall(SYS_request_key, "user", "sandbox-unit-none", nullptr, 0)); }},
     {"Userfaultfd", EPERM, [] { return code(::syscall(SYS_userfaultfd, O_CLOEXEC)); }},
     {"Ptrace", EPERM, [] { return code(::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }},
     {"ReadingAnotherProcess", EPERM, read_self},
     {"Kcmp", EPERM, [] { return code(::syscall(SYS_kcmp, ::getpid(), ::getpid(), 0, 0L, 0L)); }},
-    {"StealingADescriptor", EPERM, [] {
+    {"StealingADescriptor", EPERM,
+     [] {
          const long self = ::syscall(SYS_pidfd_open, ::getpid(), 0);
          return code(::syscall(SYS_pidfd_getfd, self, 0, 0));
      }},
-    {"Mount", EPERM, [] {
-         return code(::syscall(SYS_mount, "none", "/nonexistent", "tmpfs", 0L, nullptr));
-     }},
+    {"Mount", EPERM,
+     [] { return code(::syscall(SYS_mount, "none", "/nonexistent", "tmpfs", 0L, nullptr)); }},
     {"Umount", EPERM, [] { return code(::syscall(SYS_umount2, "/nonexistent", 0)); }},
     {"Fsopen", EPERM, [] { return code(::syscall(SYS_fsopen, "tmpfs", 1)); }},
     {"OpenTree", EPERM, [] { return code(::syscall(SYS_open_tree, AT_FDCWD, "/", 0x80001U)); }},
-    {"OpenByHandle", EPERM, [] {
-         return code(::syscall(SYS_open_by_handle_at, AT_FDCWD, nullptr, 0));
-     }},
+    {"OpenByHandle", EPERM,
+     [] { return code(::syscall(SYS_open_by_handle_at, AT_FDCWD, nullptr, 0)); }},
     {"Chroot", EPERM, [] { return code(::chroot("/")); }},
     {"KernelLog", EPERM, [] { return code(::syscall(SYS_syslog, 10, nullptr, 0)); }},
     {"Fanotify", EPERM, [] { return code(::syscall(SYS_fanotify_init, 0, O_RDONLY)); }},
@@ -191,8 +186,8 @@ TEST_P(SeccompRefuses, WhatWorksWithoutIt)
     const ExitStatus control = under(Ring::none, attempt.body);
     ASSERT_EQ(control.signal, 0);
     if (control.code == EPERM || control.code == ENOSYS)
-        SKIP_VACUOUS(std::string(attempt.name) + " fails without the filter too: " +
-                     ::strerror(control.code));
+        SKIP_VACUOUS(std::string(attempt.name) +
+                     " fails without the filter too: " + ::strerror(control.code));
     EXPECT_EQ(under(Ring::standard, attempt.body).code, attempt.expected);
     EXPECT_EQ(under(Ring::strict, attempt.body).code, attempt.expected);
 }
@@ -217,10 +212,11 @@ TEST(SeccompKernel, LetsTheHarmlessFormsThrough)
 TEST(SeccompKernel, LooksAtTheModeOfAnOpenOnlyWhenItCreates)
 {
     // Garbage in the mode register of a plain open is legal and must not fail.
-    EXPECT_EQ(under(Ring::standard, [] {
-                  return code(::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY, 07777));
-              }).code,
-              0);
+    EXPECT_EQ(
+        under(Ring::standard,
+              [] { return code(::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY, 07777)); })
+            .code,
+        0);
 }
 
 #if defined(__x86_64__)
@@ -299,9 +295,6 @@ TEST(SeccompKernel, StaysInForceAfterForkAndCannotBeTakenOff)
     EXPECT_EQ(status.code, 0);
 }
 
-TEST(SeccompLoad, RefusesAnEmptyProgram)
-{
-    EXPECT_EQ(load({}), EINVAL);
-}
+TEST(SeccompLoad, RefusesAnEmptyProgram) { EXPECT_EQ(load({}), EINVAL); }
 
 }  // namespace sandbox::sys::seccomp

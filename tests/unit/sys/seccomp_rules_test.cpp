@@ -205,9 +205,8 @@ TEST_P(SeccompFilter, AnswersAsLibseccompsProgramOfTheSameRules)
                 const auto mine = evaluate(ours, data);
                 const auto other = evaluate(theirs, data);
                 ASSERT_TRUE(mine && other);
-                const bool unknown =
-                    arch != kIa32 && bit == 0 &&
-                    static_cast<int>(number) > last_known_number(Arch::x86_64);
+                const bool unknown = arch != kIa32 && bit == 0 &&
+                                     static_cast<int>(number) > last_known_number(Arch::x86_64);
                 const Answer expected = unknown ? Answer::enosys : meaning(other->action);
                 ASSERT_EQ(meaning(mine->action), expected)
                     << name << " " << number << " arch " << arch << " bit " << bit;
@@ -226,12 +225,12 @@ TEST_P(SeccompFilter, AnswersAsTheRulesMeanOnBothArchitectures)
         for (int number = -1; number < 1024; ++number) {
             const auto name = syscall_name(number, arch);
             for (const Arguments& arguments : samples(rule_of(GetParam(), name), random)) {
-                const auto data =
-                    make_data(audit_arch(arch), static_cast<std::uint32_t>(number), arguments);
+                const auto data = make_data(audit_arch(arch), static_cast<std::uint32_t>(number),
+                                            arguments);
                 const auto result = evaluate(program, data);
                 ASSERT_TRUE(result.has_value());
-                ASSERT_EQ(meaning(result->action), answer(rules(GetParam()), arch, data.arch,
-                                                          number, arguments))
+                ASSERT_EQ(meaning(result->action),
+                          answer(rules(GetParam()), arch, data.arch, number, arguments))
                     << name << " " << number;
             }
         }
@@ -275,14 +274,14 @@ INSTANTIATE_TEST_SUITE_P(Profiles, SeccompFilter, ::testing::ValuesIn(kProfiles)
 TEST(SeccompTable, AgreesWithLibseccompAsFarAsItKnows)
 {
     int compared = 0;
-    for (const auto& [arch, token] : {std::pair{Arch::x86_64, SCMP_ARCH_X86_64},
-                                      std::pair{Arch::aarch64, SCMP_ARCH_AARCH64}}) {
+    for (const auto& [arch, token] :
+         {std::pair{Arch::x86_64, SCMP_ARCH_X86_64}, std::pair{Arch::aarch64, SCMP_ARCH_AARCH64}}) {
         for (int number = 0; number <= last_known_number(arch); ++number) {
             const std::string name(syscall_name(number, arch));
             if (name.empty()) continue;
             EXPECT_EQ(syscall_number(name, arch), number);
-            const int theirs =
-                seccomp_syscall_resolve_name_arch(static_cast<std::uint32_t>(token), name.c_str());
+            const int theirs = seccomp_syscall_resolve_name_arch(static_cast<std::uint32_t>(token),
+                                                                 name.c_str());
             if (theirs == __NR_SCMP_ERROR) continue;  // newer than this libseccomp
             EXPECT_EQ(theirs, number) << name;
             ++compared;
@@ -293,6 +292,7 @@ TEST(SeccompTable, AgreesWithLibseccompAsFarAsItKnows)
 
 TEST(SeccompRules, NeverListTheCallsThatReachOutOfASandbox)
 {
+    // clang-format off: a list to read as a block
     const std::array never{
         "unshare", "setns", "io_uring_setup", "io_uring_enter", "io_uring_register", "bpf",
         "perf_event_open", "keyctl", "add_key", "request_key", "userfaultfd", "ptrace",
@@ -303,6 +303,7 @@ TEST(SeccompRules, NeverListTheCallsThatReachOutOfASandbox)
         "swapoff", "quotactl", "quotactl_fd", "fanotify_init", "fanotify_mark", "syslog",
         "clock_settime", "clock_adjtime", "settimeofday", "adjtimex", "reboot", "chroot",
         "memfd_secret", "sethostname", "setdomainname", "modify_ldt", "lookup_dcookie"};
+    // clang-format on
     for (const Profile profile : kProfiles)
         for (const char* name : never) EXPECT_EQ(rule_of(profile, name), nullptr) << name;
 }
@@ -323,8 +324,8 @@ TEST(SeccompRules, GiveTheInnerRingNothingThatTheOuterRefuses)
         for (const Arguments& arguments : samples(&rule, random)) {
             const auto inner = answer(rules(Profile::standard), Arch::x86_64,
                                       audit_arch(Arch::x86_64), *number, arguments);
-            const auto outer = answer(rules(Profile::outer), Arch::x86_64,
-                                      audit_arch(Arch::x86_64), *number, arguments);
+            const auto outer = answer(rules(Profile::outer), Arch::x86_64, audit_arch(Arch::x86_64),
+                                      *number, arguments);
             EXPECT_TRUE(inner != Answer::allow || outer == Answer::allow) << rule.syscall;
         }
     }

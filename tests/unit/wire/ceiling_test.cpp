@@ -34,15 +34,9 @@ void expect_ceiling(const char* field, std::size_t ceiling, M message, auto set)
         << over.error().message();
 }
 
-std::string text(std::size_t size)
-{
-    return std::string(size, 'x');
-}
+std::string text(std::size_t size) { return std::string(size, 'x'); }
 
-std::string path(std::size_t size)
-{
-    return "/" + text(size - 1);
-}
+std::string path(std::size_t size) { return "/" + text(size - 1); }
 
 Open smallest_open()
 {
@@ -75,18 +69,14 @@ TEST(FieldCeilings, HoldOnTheControlPort)
                    [](auto& m, std::size_t n) { m.kernel_release = text(n); });
     expect_ceiling("hostname", 63, Provision{},
                    [](auto& m, std::size_t n) { m.hostname = text(n); });
-    expect_ceiling("provider_keys", 32, Provision{}, [](auto& m, std::size_t n) {
-        m.provider_keys.assign(n, {"", "A", ""});
-    });
-    expect_ceiling("provider_keys.binding", 64, Provision{}, [](auto& m, std::size_t n) {
-        m.provider_keys = {{text(n), "A", ""}};
-    });
-    expect_ceiling("provider_keys.env_name", 64, Provision{}, [](auto& m, std::size_t n) {
-        m.provider_keys = {{"", text(n), ""}};
-    });
-    expect_ceiling("provider_keys.value", 256, Provision{}, [](auto& m, std::size_t n) {
-        m.provider_keys = {{"", "A", text(n)}};
-    });
+    expect_ceiling("provider_keys", 32, Provision{},
+                   [](auto& m, std::size_t n) { m.provider_keys.assign(n, {"", "A", ""}); });
+    expect_ceiling("provider_keys.binding", 64, Provision{},
+                   [](auto& m, std::size_t n) { m.provider_keys = {{text(n), "A", ""}}; });
+    expect_ceiling("provider_keys.env_name", 64, Provision{},
+                   [](auto& m, std::size_t n) { m.provider_keys = {{"", text(n), ""}}; });
+    expect_ceiling("provider_keys.value", 256, Provision{},
+                   [](auto& m, std::size_t n) { m.provider_keys = {{"", "A", text(n)}}; });
     expect_ceiling("binding", 64, Rotate{RotateKind::provider_key, "", {}},
                    [](auto& m, std::size_t n) { m.binding = text(n); });
     expect_ceiling("value", 256, Rotate{}, [](auto& m, std::size_t n) { m.value.resize(n); });
@@ -104,14 +94,11 @@ TEST(FieldCeilings, HoldOnTheSessionPort)
                    [](auto& m, std::size_t n) { m.env.assign(n, {"A", ""}); });
     expect_ceiling("env", 128, smallest_open(),
                    [](auto& m, std::size_t n) { m.env = {{text(n), ""}}; });
-    expect_ceiling("cwd", 4096, smallest_open(),
-                   [](auto& m, std::size_t n) { m.cwd = path(n); });
-    expect_ceiling("term", 64, smallest_open(),
-                   [](auto& m, std::size_t n) { m.term = text(n); });
+    expect_ceiling("cwd", 4096, smallest_open(), [](auto& m, std::size_t n) { m.cwd = path(n); });
+    expect_ceiling("term", 64, smallest_open(), [](auto& m, std::size_t n) { m.term = text(n); });
     expect_ceiling("rlimits", 16, smallest_open(),
                    [](auto& m, std::size_t n) { m.rlimits.resize(n); });
-    expect_ceiling("groups", 1024, Confined{},
-                   [](auto& m, std::size_t n) { m.groups.resize(n); });
+    expect_ceiling("groups", 1024, Confined{}, [](auto& m, std::size_t n) { m.groups.resize(n); });
     expect_ceiling("open_fds", 256, Confined{},
                    [](auto& m, std::size_t n) { m.open_fds.resize(n); });
 }
@@ -140,8 +127,7 @@ TEST(FieldCeilings, HoldBetweenShimAndInit)
                    [](auto& m, std::size_t n) { m.env.assign(n, {"A", ""}); });
     expect_ceiling("env", 4096, Bootstrap{},
                    [](auto& m, std::size_t n) { m.env = {{"A", text(n)}}; });
-    expect_ceiling("rlimits", 16, Bootstrap{},
-                   [](auto& m, std::size_t n) { m.rlimits.resize(n); });
+    expect_ceiling("rlimits", 16, Bootstrap{}, [](auto& m, std::size_t n) { m.rlimits.resize(n); });
 }
 
 TEST(FieldCeilings, HoldOnTheHelperProtocol)

@@ -16,10 +16,7 @@ constexpr std::array kStreamPorts{Port::control, Port::session,   Port::events, 
 
 using FirstBytes = std::span<const std::byte, kFirstFrameSize>;
 
-bool is_stream(Port port)
-{
-    return std::ranges::find(kStreamPorts, port) != kStreamPorts.end();
-}
+bool is_stream(Port port) { return std::ranges::find(kStreamPorts, port) != kStreamPorts.end(); }
 
 FrameDecoder decoder_for(const Sample& sample)
 {
@@ -60,9 +57,8 @@ WireError header_error(Port port, Direction direction, Stage stage, std::uint8_t
 TEST(FrameDecoder, YieldsTheSameFramesHoweverTheBytesAreSplit)
 {
     ByteVector stream = encode_any(Message(SessionMessage(Open{.argv = {"/bin/cat"}})));
-    for (const auto& message :
-         {SessionMessage(Stdin{ByteVector(40, std::byte{7})}), SessionMessage(StdinEof{}),
-          SessionMessage(Signal{15})}) {
+    for (const auto& message : {SessionMessage(Stdin{ByteVector(40, std::byte{7})}),
+                                SessionMessage(StdinEof{}), SessionMessage(Signal{15})}) {
         const ByteVector frame = encode_any(Message(message));
         stream.insert(stream.end(), frame.begin(), frame.end());
     }
@@ -164,8 +160,7 @@ TEST(FrameHeader, TakesEachCeilingAndRefusesOneMore)
 {
     for (const TypeInfo& row : message_table()) {
         const Port port = row.port == Port::any ? Port::control : row.port;
-        const Direction way =
-            row.direction == Direction::both ? Direction::to_host : row.direction;
+        const Direction way = row.direction == Direction::both ? Direction::to_host : row.direction;
         const Stage stage = row.opens ? Stage::first : Stage::later;
         const auto fits = decode_header(port, way, stage, encode_header({row.type, row.ceiling}));
         ASSERT_TRUE(fits) << row.name;
@@ -295,8 +290,8 @@ TEST(FirstFrame, SaysNothingOfTheVersionToAPeerWithoutTheNonce)
             wrong.at(at) = static_cast<std::uint8_t>(wrong.at(at) ^ (1U << bit));
             for (const std::uint16_t version : std::array<std::uint16_t, 2>{1, 2}) {
                 const ByteVector bytes = *encode(EventAuth{version, wrong});
-                EXPECT_EQ(check_first_frame(Port::events,
-                                            FirstBytes(bytes.data(), kFirstFrameSize), nonce),
+                EXPECT_EQ(check_first_frame(Port::events, FirstBytes(bytes.data(), kFirstFrameSize),
+                                            nonce),
                           FirstFrame::refused)
                     << "byte " << at << " bit " << bit << " version " << version;
             }

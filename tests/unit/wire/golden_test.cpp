@@ -17,10 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path corpus()
-{
-    return SANDBOX_WIRE_GOLDEN;
-}
+fs::path corpus() { return SANDBOX_WIRE_GOLDEN; }
 
 bool accepting()
 {
@@ -68,8 +65,8 @@ TEST(WireGolden, EveryMessageEncodesToItsFile)
     for (const Sample& sample : samples()) {
         const ByteVector bytes = encode_any(sample.message);
         if (accepting()) {
-            write(path_of(sample), "# " + folder_of(sample.port) + " " + sample.name + "\n" +
-                                       to_hex(bytes));
+            write(path_of(sample),
+                  "# " + folder_of(sample.port) + " " + sample.name + "\n" + to_hex(bytes));
             continue;
         }
         EXPECT_EQ(to_hex(from_hex(read(path_of(sample)))), to_hex(bytes)) << path_of(sample);
@@ -82,8 +79,8 @@ TEST(WireGolden, EveryFileDecodesToItsMessage)
     if (accepting()) GTEST_SKIP() << "SANDBOX_ACCEPT=1: golden files are being rewritten";
     for (const Sample& sample : samples()) {
         const ByteVector bytes = from_hex(read(path_of(sample)));
-        const auto decoded =
-            decode_any(sample.port, sample.direction, stage_of(type_of(sample.message)), bytes);
+        const auto decoded = decode_any(sample.port, sample.direction,
+                                        stage_of(type_of(sample.message)), bytes);
         ASSERT_TRUE(decoded) << path_of(sample) << ": " << Error(decoded.error()).message();
         EXPECT_EQ(*decoded, sample.message) << path_of(sample);
     }

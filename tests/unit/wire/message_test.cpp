@@ -58,8 +58,8 @@ TEST(WireMessages, RefuseAPayloadCutAtAnyByte)
         const ByteVector bytes = encode_any(sample.message);
         const auto payload = payload_of(sample, bytes);
         for (std::size_t cut = 0; cut < payload.size(); ++cut) {
-            const auto decoded =
-                decode_payload(sample.port, sample.direction, type, payload.first(cut));
+            const auto decoded = decode_payload(sample.port, sample.direction, type,
+                                                payload.first(cut));
             ASSERT_FALSE(decoded) << sample.name << " cut at " << cut;
             EXPECT_EQ(decoded.error().error, WireError::bad_payload)
                 << sample.name << " cut at " << cut;
@@ -74,8 +74,8 @@ TEST(WireMessages, RefuseAByteAfterTheLastField)
         if (type == 0x22 || type == 0x24 || type == 0x25 || type == 0x62) continue;
         ByteVector bytes = encode_any(sample.message);
         bytes.push_back(std::byte{0});
-        const auto decoded =
-            decode_payload(sample.port, sample.direction, type, payload_of(sample, bytes));
+        const auto decoded = decode_payload(sample.port, sample.direction, type,
+                                            payload_of(sample, bytes));
         ASSERT_FALSE(decoded) << sample.name;
         EXPECT_EQ(decoded.error().error, WireError::bad_payload) << sample.name;
     }
@@ -135,9 +135,9 @@ TEST(WireMessages, SurviveRandomPayloads)
                 if (!message) continue;
                 const ByteVector again = encode_any(*message);
                 const std::size_t skip = port == Port::init ? 1 : kHeaderSize;
-                EXPECT_EQ(ByteVector(again.begin() + static_cast<std::ptrdiff_t>(skip),
-                                     again.end()),
-                          payload)
+                EXPECT_EQ(
+                    ByteVector(again.begin() + static_cast<std::ptrdiff_t>(skip), again.end()),
+                    payload)
                     << row.name;
             }
         }
@@ -173,12 +173,12 @@ TEST(OpenMessage, HasTheBytesThePageSays)
 
 TEST(OpenMessage, TakesItemsOf128KiBAndRefusesOneByteMore)
 {
-    EXPECT_TRUE(encodes_and_returns(
-        open_with([](Open& o) { o.argv.emplace_back(kMaxItem, 'x'); })));
+    EXPECT_TRUE(
+        encodes_and_returns(open_with([](Open& o) { o.argv.emplace_back(kMaxItem, 'x'); })));
     EXPECT_TRUE(encodes_and_returns(
         open_with([](Open& o) { o.env.emplace_back("BIG", std::string(kMaxItem, 'x')); })));
-    expect_refused_to_encode(
-        open_with([](Open& o) { o.argv.emplace_back(kMaxItem + 1, 'x'); }), "argv");
+    expect_refused_to_encode(open_with([](Open& o) { o.argv.emplace_back(kMaxItem + 1, 'x'); }),
+                             "argv");
     expect_refused_to_encode(
         open_with([](Open& o) { o.env.emplace_back("BIG", std::string(kMaxItem + 1, 'x')); }),
         "env");
@@ -334,8 +334,9 @@ TEST(WireErrors, BecomeErrorsAPersonCanRead)
 TEST(WireErrors, KeepTheNumbersOfThePage)
 {
     constexpr std::array<std::string_view, 10> kNames{
-        "unknown",     "version_mismatch", "unknown_type", "type_not_allowed", "too_long",
-        "bad_payload", "not_provisioned",  "not_ready",    "busy",             "refused"};
+        "unknown",  "version_mismatch", "unknown_type",    "type_not_allowed",
+        "too_long", "bad_payload",      "not_provisioned", "not_ready",
+        "busy",     "refused"};
     for (std::uint16_t code = 0; code < kNames.size(); ++code) {
         EXPECT_EQ(to_string(WireError{code}), kNames.at(code));
     }

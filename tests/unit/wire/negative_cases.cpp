@@ -96,12 +96,11 @@ void add_header_cases(Cases& cases)
     cases.add("stdin.too_long", kSession, too_long, "data: one above 8 MiB", "00 80 00 01 22");
     cases.add("packet.too_long", kNetwork, too_long, "packet: one above 65535", "00 01 00 00 62");
     cases.add("bootstrap.too_long", kBootstrap, too_long, "one above 256 KiB", "00 04 00 01 e0");
-    cases.add("pass.too_long", kInit, too_long, "one above a 4096 byte packet",
-              [] {
-                  ByteVector packet(kMaxInitPacket + 1);
-                  packet.at(0) = std::byte{Pass::kType};
-                  return packet;
-              }());
+    cases.add("pass.too_long", kInit, too_long, "one above a 4096 byte packet", [] {
+        ByteVector packet(kMaxInitPacket + 1);
+        packet.at(0) = std::byte{Pass::kType};
+        return packet;
+    }());
     cases.add("hello.wrong_port", kOpen, type_not_allowed, "HELLO on the session port",
               "00 00 00 1b 01");
     cases.add("stdout.wrong_direction", kSession, type_not_allowed, "output sent to the guest",
@@ -156,12 +155,11 @@ void add_payload_cases(Cases& cases)
     cases.add("rotated.tag_zero", kControlReply, bad_payload, "kind 0", "00 00 00 01 0a 00");
     cases.add("rotate.binding_without_key", kControl, bad_payload, "kind 1 with a binding",
               with_byte(Port::control, "rotate", 5, 1));
-    cases.add("error.detail_too_long", kControlReply, bad_payload, "detail of 257 bytes",
-              [] {
-                  ByteVector bytes = from_hex("00 00 01 07 7f 00 05 00 00 01 01");
-                  bytes.resize(bytes.size() + 257, std::byte{'x'});
-                  return bytes;
-              }());
+    cases.add("error.detail_too_long", kControlReply, bad_payload, "detail of 257 bytes", [] {
+        ByteVector bytes = from_hex("00 00 01 07 7f 00 05 00 00 01 01");
+        bytes.resize(bytes.size() + 257, std::byte{'x'});
+        return bytes;
+    }());
     cases.add("welcome.string_past_end", kControlReply, bad_payload, "64 bytes said, none came",
               "00 00 00 06 02 00 01 00 00 00 40");
     cases.add("exit.unknown_tag", kSessionReply, bad_payload, "outcome 5",

@@ -37,15 +37,19 @@ Message wrap(M message)
 void add_control(std::vector<Sample>& out)
 {
     const auto add = [&out](std::string name, Direction direction, auto message) {
-        out.push_back({std::move(name), Port::control, direction,
-                       wrap<ControlMessage>(std::move(message))});
+        out.push_back(
+            {std::move(name), Port::control, direction, wrap<ControlMessage>(std::move(message))});
     };
     add("hello", kGuest, Hello{1, counting<16>(0x10), 0x0102030405060708, true});
     add("welcome", kHost,
         Welcome{1, "sandbox-init 0.1.0", "6.1.0-amd64", true, ServiceState::waiting_to_restart});
     add("provision", kGuest,
-        Provision{counting<32>(0x00), counting<32>(0x40), counting<32>(0x80), "web-1",
-                  1'700'000'000'000'000'000, true,
+        Provision{counting<32>(0x00),
+                  counting<32>(0x40),
+                  counting<32>(0x80),
+                  "web-1",
+                  1'700'000'000'000'000'000,
+                  true,
                   {{"openai", "OPENAI_API_KEY", "sk-nonce-1"}, {"gh", "GH_TOKEN", "ghp_2"}}});
     add("provisioned", kHost, Provisioned{});
     add("ready", kGuest, Ready{7});
@@ -66,8 +70,8 @@ void add_control(std::vector<Sample>& out)
 void add_session(std::vector<Sample>& out)
 {
     const auto add = [&out](std::string name, Direction direction, auto message) {
-        out.push_back({std::move(name), Port::session, direction,
-                       wrap<SessionMessage>(std::move(message))});
+        out.push_back(
+            {std::move(name), Port::session, direction, wrap<SessionMessage>(std::move(message))});
     };
     Open open;
     open.kind = SessionKind::service;
@@ -114,17 +118,16 @@ void add_guest_ports(std::vector<Sample>& out)
     events("heartbeat", Heartbeat{1, 30'000});
     events("service_state", ServiceStateEvent{2, ServiceState::exited, -9, 1});
     events("guest_state", GuestStateEvent{3, GuestEvent::network_down, 0xFFFF'FFFF'FFFF'FFFF});
-    out.push_back({"error", Port::events, kGuest,
-                   wrap<EventMessage>(ErrorMessage{1, "guest 2, host 1"})});
+    out.push_back(
+        {"error", Port::events, kGuest, wrap<EventMessage>(ErrorMessage{1, "guest 2, host 1"})});
 
-    out.push_back({"net_auth", Port::network, kHost,
-                   wrap<NetworkMessage>(NetAuth{1, counting<32>(0x60)})});
+    out.push_back(
+        {"net_auth", Port::network, kHost, wrap<NetworkMessage>(NetAuth{1, counting<32>(0x60)})});
     out.push_back({"net_ready", Port::network, kGuest, wrap<NetworkMessage>(NetReady{9})});
-    out.push_back({"packet", Port::network, kHost,
-                   wrap<NetworkMessage>(Packet{bytes_of("E\x01packet")})});
+    out.push_back(
+        {"packet", Port::network, kHost, wrap<NetworkMessage>(Packet{bytes_of("E\x01packet")})});
 
-    out.push_back({"bridge_open", Port::bridge, kGuest,
-                   wrap<BridgeMessage>(BridgeOpen{1, 8080})});
+    out.push_back({"bridge_open", Port::bridge, kGuest, wrap<BridgeMessage>(BridgeOpen{1, 8080})});
     out.push_back({"bridge_ready", Port::bridge, kHost, wrap<BridgeMessage>(BridgeReady{})});
     out.push_back({"error", Port::bridge, kHost,
                    wrap<BridgeMessage>(ErrorMessage{7, "nothing listens on 8080"})});
@@ -203,11 +206,11 @@ void add_helper_requests(std::vector<Sample>& out)
     start.cpus = 2;
     start.memory_mib = 512;
     add("request_start", start);
-    for (const auto& [name, op] : {std::pair{"request_pause", HelperOp::pause},
-                                   std::pair{"request_resume", HelperOp::resume},
-                                   std::pair{"request_stop", HelperOp::stop},
-                                   std::pair{"request_kill", HelperOp::kill},
-                                   std::pair{"request_delete", HelperOp::remove}}) {
+    for (const auto& [name, op] :
+         {std::pair{"request_pause", HelperOp::pause},
+          std::pair{"request_resume", HelperOp::resume}, std::pair{"request_stop", HelperOp::stop},
+          std::pair{"request_kill", HelperOp::kill},
+          std::pair{"request_delete", HelperOp::remove}}) {
         auto simple = request(op);
         simple.id = counting<16>(1);
         add(name, simple);
@@ -236,14 +239,14 @@ void add_helper_results(std::vector<Sample>& out)
     start.start_time = 987'654'321;
     start.endpoint = UnixPath{"/run/sandbox/x/v.sock"};
     add("result_start", start);
-    for (const auto& [name, op] : {std::pair{"result_pause", HelperOp::pause},
-                                   std::pair{"result_resume", HelperOp::resume},
-                                   std::pair{"result_stop", HelperOp::stop},
-                                   std::pair{"result_image_add", HelperOp::image_add}}) {
+    for (const auto& [name, op] :
+         {std::pair{"result_pause", HelperOp::pause}, std::pair{"result_resume", HelperOp::resume},
+          std::pair{"result_stop", HelperOp::stop},
+          std::pair{"result_image_add", HelperOp::image_add}}) {
         add(name, result(op));
     }
-    for (const auto& [name, op] : {std::pair{"result_kill", HelperOp::kill},
-                                   std::pair{"result_delete", HelperOp::remove}}) {
+    for (const auto& [name, op] :
+         {std::pair{"result_kill", HelperOp::kill}, std::pair{"result_delete", HelperOp::remove}}) {
         auto ended = result(op);
         ended.absences = {{AbsenceItem::jail, true}, {AbsenceItem::snapshot_files, false}};
         add(name, ended);
@@ -289,8 +292,8 @@ ByteVector encode_any(const Message& message)
             return std::visit(
                 [](const auto& one) {
                     using M = std::remove_cvref_t<decltype(one)>;
-                    constexpr bool kIsPacket =
-                        M::kType >= InitUp::kType && M::kType <= InitLog::kType;
+                    constexpr bool kIsPacket = M::kType >= InitUp::kType &&
+                                               M::kType <= InitLog::kType;
                     if constexpr (kIsPacket) {
                         return encode_packet(one);
                     } else {
