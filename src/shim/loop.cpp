@@ -14,30 +14,26 @@ namespace sandbox::shim {
 
 namespace asio = boost::asio;
 
-namespace {
-
-enum class Ownership { borrowed, owned };
-
-struct Watch {
-    Watch(asio::io_context& context, int fd, Ownership how)
-        : descriptor(context, fd), ownership(how)
-    {
-    }
-    ~Watch()
-    {
-        if (ownership == Ownership::borrowed) descriptor.release();
-    }
-    Watch(const Watch&) = delete;
-    Watch& operator=(const Watch&) = delete;
-
-    asio::posix::stream_descriptor descriptor;
-    Ownership ownership;
-    Loop::Handler handler;
-};
-
-}  // namespace
-
 struct Loop::State {
+    enum class Ownership { borrowed, owned };
+
+    struct Watch {
+        Watch(asio::io_context& context, int fd, Ownership how)
+            : descriptor(context, fd), ownership(how)
+        {
+        }
+        ~Watch()
+        {
+            if (ownership == Ownership::borrowed) descriptor.release();
+        }
+        Watch(const Watch&) = delete;
+        Watch& operator=(const Watch&) = delete;
+
+        asio::posix::stream_descriptor descriptor;
+        Ownership ownership;
+        Loop::Handler handler;
+    };
+
     asio::io_context context{1};
     std::map<Token, std::shared_ptr<Watch>> watches;
     Token next = 1;
@@ -63,7 +59,8 @@ Result<Loop::Token> Loop::when_readable(int fd, Handler handler)
 {
     const Token token = state_->next++;
     try {
-        auto watch = std::make_shared<Watch>(state_->context, fd, Ownership::borrowed);
+        auto watch = std::make_shared<State::Watch>(state_->context, fd,
+                                                    State::Ownership::borrowed);
         watch->handler = std::move(handler);
         state_->watches.emplace(token, watch);
         state_->arm(token, watch);
@@ -83,7 +80,7 @@ Result<Loop::Token> Loop::after(std::chrono::milliseconds delay, Handler handler
     spec.it_value.tv_nsec = (count % 1000) * 1'000'000;
     const Token token = state_->next++;
     try {
-        auto watch = std::make_shared<Watch>(state_->context, fd, Ownership::owned);
+        auto watch = std::make_shared<State::Watch>(state_->context, fd, State::Ownership::owned);
         if (timerfd_settime(fd, 0, &spec, nullptr) < 0) return fail_errno("timerfd_settime");
         watch->handler = [this, token, handler = std::move(handler)] {
             forget(token);

@@ -19,6 +19,7 @@
 #include "ledger/records.hpp"
 #include "plan/plan.hpp"
 #include "policy/policy.hpp"
+#include "profile/types.hpp"
 #include "resolve/resolve.hpp"
 #include "supervisor/reconcile.hpp"
 
@@ -36,6 +37,7 @@ struct ProfileText {
 struct Adjustments {
     std::vector<std::string> argv;           // replaces process.argv when not empty
     std::map<std::string, std::string> env;  // added to process.env
+    std::optional<bool> terminal;            // replaces process.terminal (run -t)
     std::optional<ProfileText> overlay;
     bool operator==(const Adjustments&) const = default;
 };
@@ -51,6 +53,35 @@ enum class Attach { foreground, detached };
 enum class Keep { until_removed, remove_on_exit };
 enum class Stdin { closed, open };
 
+// What a person at a terminal does while something of theirs runs in the foreground.
+struct Steer {
+    enum class Kind { signal, resize, detach };
+    Kind kind = Kind::signal;
+    int signal = 0;
+    std::uint16_t rows = 0;
+    std::uint16_t cols = 0;
+};
+class Steering {
+public:
+    virtual ~Steering() = default;
+    virtual int fd() const = 0;  // readable when next() has something
+    virtual std::optional<Steer> next() = 0;
+};
+
+// The streams of one foreground run, exec or attach: descriptors of the caller, borrowed until the
+// call returns; -1 is none. They are spliced, never handed to a workload.
+struct Console {
+    int in = -1;
+    int out = -1;
+    int err = -1;
+    bool terminal = false;  // in and out are a terminal in raw mode, rows and cols its size
+    std::uint16_t rows = 0;
+    std::uint16_t cols = 0;
+    std::string term;         // $TERM of the caller
+    std::string detach_keys;  // bytes that end an attachment and nothing else; empty: none
+    Steering* steering = nullptr;
+};
+
 struct RunRequest {
     explicit RunRequest(PlanOutcome outcome) : resolved(std::move(outcome)) {}
 
@@ -59,6 +90,7 @@ struct RunRequest {
     Attach attach = Attach::foreground;
     Keep keep = Keep::until_removed;
     Stdin stdin_mode = Stdin::closed;
+    Console console{.out = 1, .err = 2};
 };
 
 struct RunResult {
@@ -68,6 +100,89 @@ struct RunResult {
     int exit_status = 125;             // what the program exits with
     std::string why;                   // of a failed launch
 };
+
+// A further process in a running sandbox, in a leaf, a session and under limits of its own.
+struct ExecRequest {
+    std::string reference;
+    std::vector<std::string> argv;
+    std::map<std::string, std::string> env;
+    std::optional<profile::User> user;  // the profile's when not said; others are refused
+    std::string cwd;                    // empty: the profile's
+    std::optional<std::chrono::milliseconds> timeout;
+    Attach attach = Attach::foreground;
+    bool terminal = false;
+    std::string expect_plan;  // refuse unless the sandbox runs the plan of this digest
+    Console console;
+};
+
+// Back to a session that was left: detached, or left by its detach keys.
+struct AttachRequest {
+    std::string reference;
+    std::string session;  // empty: the profile's process
+    std::optional<std::uint64_t> out_offset;  // continue behind this byte; nothing: from now on
+    std::optional<std::uint64_t> err_offset;
+    Console console;
+};
+
+struct SessionResult {
+    std::string session;
+    std::optional<ledger::Exit> exit;  // nothing when detached
+    int exit_status = 125;
+    std::string why;  // why it could not be executed
+    std::uint64_t out_offset = 0;  // bytes delivered or skipped so far, for a later attach
+    std::uint64_t err_offset = 0;
+};
+
+struct SessionInfo {
+    std::string session;  // "s2"
+    std::vector<std::string> argv;
+    bool terminal = false;
+    bool running = false;
+    bool attached = false;
+    std::int32_t pid = 0;  // on the host; 0 when ended
+    std::string started;   // RFC 3339
+    std::uint64_t out_offset = 0;
+    std::uint64_t err_offset = 0;
+    std::optional<ledger::Exit> exit;
+};
+
+// One look at what a sandbox uses, from its own cgroups.
+struct Stats {
+    SandboxId id;
+    SandboxName name;
+    std::uint64_t memory_bytes = 0;
+    std::optional<std::uint64_t> memory_limit;
+    std::uint64_t memory_peak = 0;
+    std::uint64_t cpu_ns = 0;  // used since the start of the generation
+    std::uint64_t throttled_ns = 0;
+    std::uint64_t pids = 0;
+    std::optional<std::uint64_t> pids_limit;
+    std::uint64_t oom_kills = 0;
+    std::uint64_t moment_ns = 0;  // CLOCK_BOOTTIME of the look
+};
+
+// Files between the caller and a sandbox. Exactly one side is a sandbox; the stream is a tar
+// archive (ustar/pax), read from or written to `stream`.
+struct CopyRequest {
+    std::string reference;
+    std::string path;  // inside; absolute or below the profile's cwd
+    enum class Way { into, out_of } way = Way::into;
+    int stream = -1;
+    std::uint64_t most_bytes = 0;  // 0: the built-in cap
+};
+struct CopyResult {
+    std::uint64_t files = 0;
+    std::uint64_t bytes = 0;
+};
+
+// What happened, oldest first: the audit log's lifecycle, one event a call. Returning false from
+// the sink ends the call.
+struct EventQuery {
+    std::string reference;  // empty: all
+    std::uint64_t after = 0;  // sequence number of the last one seen
+    bool follow = false;
+};
+using EventSink = std::function<bool(const canon::Json& event)>;
 
 struct Listed {
     ledger::Sandbox sandbox;
@@ -95,6 +210,26 @@ public:
 
     // Blocks until the workload ends, or, detached, until it runs.
     [[nodiscard]] virtual Result<RunResult> run(const RunRequest& request) = 0;
+    // Everything up to the gate's first step: ledger row, ids, plan. Nothing runs.
+    [[nodiscard]] virtual Result<RunResult> create(const RunRequest& request);
+    // A new generation of what was created or has ended, under the same plan.
+    [[nodiscard]] virtual Result<RunResult> start(std::string_view reference, Attach attach,
+                                                  const Console& console);
+    [[nodiscard]] virtual Status restart(std::string_view reference,
+                                         std::optional<std::chrono::milliseconds> timeout);
+    [[nodiscard]] virtual Status pause(std::string_view reference);
+    [[nodiscard]] virtual Status resume(std::string_view reference);
+    // Puts off idle_timeout.
+    [[nodiscard]] virtual Status touch(std::string_view reference);
+    [[nodiscard]] virtual Result<Stats> stats(std::string_view reference);
+    [[nodiscard]] virtual Status events(const EventQuery& query, const EventSink& sink);
+
+    [[nodiscard]] virtual Result<SessionResult> exec(const ExecRequest& request);
+    [[nodiscard]] virtual Result<SessionResult> attach(const AttachRequest& request);
+    [[nodiscard]] virtual Result<std::vector<SessionInfo>> sessions(std::string_view reference);
+    [[nodiscard]] virtual Status signal_session(std::string_view reference,
+                                                std::string_view session, int signal);
+    [[nodiscard]] virtual Result<CopyResult> copy(const CopyRequest& request);
 
     [[nodiscard]] virtual Result<std::vector<Listed>> list(bool all) = 0;
     [[nodiscard]] virtual Result<canon::Json> inspect(std::string_view reference) = 0;

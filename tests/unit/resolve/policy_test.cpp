@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 using Set = std::set<std::string>;
 
-const Denial& first(const Resolution& resolution)
+const Denial& first_denial(const Resolution& resolution)
 {
     return std::get<std::vector<Denial>>(resolution).front();
 }
@@ -28,8 +28,8 @@ TEST(ResolvePolicy, NamesTheBundleFileAndLineThatRefuses)
     world.bundle("drivers").drivers = Set{"microvm"};
     const Resolution resolution = world.resolve();
     ASSERT_THAT(verdict(resolution), ElementsAre("POLICY_DENIED driver-not-permitted isolation"));
-    EXPECT_EQ(first(resolution).source, (SourceLocation{"org.d/10-org.toml", 4, 1}));
-    EXPECT_THAT(first(resolution).fact, HasSubstr("microvm"));
+    EXPECT_EQ(first_denial(resolution).source, (SourceLocation{"org.d/10-org.toml", 4, 1}));
+    EXPECT_THAT(first_denial(resolution).fact, HasSubstr("microvm"));
 }
 
 TEST(ResolvePolicy, DeniesEverythingWhileABundleIsBroken)
@@ -38,7 +38,7 @@ TEST(ResolvePolicy, DeniesEverythingWhileABundleIsBroken)
     world.broken = {{"org.d/20-bad.toml", "line 3: not TOML"}};
     const Resolution resolution = world.resolve();
     ASSERT_THAT(verdict(resolution), ElementsAre("POLICY_DENIED bundle-broken "));
-    EXPECT_EQ(first(resolution).source.file, "org.d/20-bad.toml");
+    EXPECT_EQ(first_denial(resolution).source.file, "org.d/20-bad.toml");
 }
 
 TEST(ResolvePolicy, AppliesEveryPermittedSet)

@@ -18,7 +18,7 @@ namespace {
 using test::records_of;
 using test::TempDir;
 
-sys::Deadline soon() { return sys::Deadline::after(Millis{20'000}); }
+sys::Deadline shortly() { return sys::Deadline::after(Millis{20'000}); }
 
 // A worker between a workload's two pipes and a client's two.
 class Worker : public testing::Test {
@@ -51,7 +51,7 @@ protected:
         client_out_.reset();
         client_err_.reset();
         if (!worker_) return;
-        const auto ended = worker_->process.wait_exit(soon());
+        const auto ended = worker_->process.wait_exit(shortly());
         EXPECT_TRUE(ended && *ended) << "the worker lives on without anybody to drain";
         if (ended && !*ended) static_cast<void>(worker_->process.send_signal(SIGKILL));
     }
@@ -64,7 +64,7 @@ protected:
     {
         out_.reset();
         err_.reset();
-        ASSERT_NE(VALUE(sys::poll_one(worker_->ended.get(), POLLIN, soon())), 0);
+        ASSERT_NE(VALUE(sys::poll_one(worker_->ended.get(), POLLIN, shortly())), 0);
     }
     std::vector<LogRecord> records() const { return records_of(dir_.file("logs/log.jsonl")); }
     std::string text_of(Stream stream) const
@@ -165,7 +165,7 @@ TEST_F(Worker, LogsAtOnceWhatAClientThatStoppedReadingDoesNotTake)
         EXPECT_OK(sys::write_all(out_.get(), block));
         all += block;
     }
-    const auto deadline = soon();
+    const auto deadline = shortly();
     while (text_of(Stream::out).size() < (65U << 10) && !deadline.passed()) {
         static_cast<void>(
             sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{5})));
@@ -183,7 +183,7 @@ TEST_F(Worker, CarriesItsOwnMarkerInPlaceOfTheShims)
     EXPECT_TRUE(marker_.starts_with("shim:")) << "the parent's own marker changed";
     // The name proves that the child is past its renaming.
     const std::string proc = "/proc/" + std::to_string(worker_->process.pid());
-    const auto deadline = soon();
+    const auto deadline = shortly();
     while (test::read_bytes(proc + "/comm") != "sandbox-log\n" && !deadline.passed()) {
         static_cast<void>(
             sys::poll_one(worker_->ended.get(), POLLIN, sys::Deadline::after(Millis{1})));
