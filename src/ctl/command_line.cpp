@@ -10,9 +10,6 @@ namespace sandbox::ctl {
 
 namespace {
 
-constexpr int kUsage = 2;
-constexpr int kUsageOfRun = 125;  // `run` exits with the workload's status otherwise
-
 // Everything CLI11 writes into while parsing; the chosen verb is moved out afterwards.
 struct Store {
     std::string root;
@@ -272,7 +269,7 @@ std::variant<Command, Answer> parse_command_line(int argc, const char* const* ar
     } catch (const CLI::ParseError& error) {
         const std::string hint = "\nRun 'sandboxctl --help' or 'sandboxctl VERB --help'.\n";
         return Answer{std::string(error.what()) + hint,
-                      verb_of(argc, argv) == "run" ? kUsageOfRun : kUsage};
+                      verb_of(argc, argv) == "run" ? kOurFailure : kUsage};
     }
     Store& store = tree.store();
     if (!store.chosen) return Answer{tree.app().help(), kUsage};
@@ -280,11 +277,11 @@ std::variant<Command, Answer> parse_command_line(int argc, const char* const* ar
     if (Run* run = std::get_if<Run>(&*store.chosen)) {
         finish_argv(*run, split.workload);
         if (run->profile.empty() == run->plan.empty()) {
-            return Answer{"run takes a profile, or --plan FILE\n", kUsageOfRun};
+            return Answer{"run takes a profile, or --plan FILE\n", kOurFailure};
         }
         if (!run->plan.empty() &&
             (!run->argv.empty() || !run->env.empty() || !run->overlay.empty())) {
-            return Answer{"--plan fixes the command, environment and overlay\n", kUsageOfRun};
+            return Answer{"--plan fixes the command, environment and overlay\n", kOurFailure};
         }
     }
     return Command{store.root, format_of(store), std::move(*store.chosen)};

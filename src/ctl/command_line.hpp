@@ -10,6 +10,12 @@
 // What a person typed, typed. One struct a verb.
 namespace sandbox::ctl {
 
+// Exit statuses (design: contracts). run, exec, attach, create and start give the workload's status
+// and keep 125 for our own failures; every other verb fails with 1 and answers wrong usage with 2.
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+inline constexpr int kOurFailure = 125;
+
 enum class Format { table, json, yaml };
 
 struct ConfigInit {
@@ -26,12 +32,12 @@ struct Plan {
     std::vector<std::string> env;
     std::string overlay;
     std::string snapshot;  // a saved `probe --json`
-    std::string diff;      // name of a sandbox
+    std::string diff;  // name of a sandbox
     bool artifact = false;
 };
 struct Run {
     std::string profile;  // or empty with --plan
-    std::string plan;     // a plan file
+    std::string plan;  // a plan file
     std::vector<std::string> argv;
     std::vector<std::string> env;
     std::string overlay;

@@ -15,7 +15,6 @@ namespace sandbox::ctl {
 
 namespace {
 
-constexpr int kFailed = 1;
 constexpr const char* kVersion = SANDBOX_VERSION;
 
 canon::Json to_json(const supervisor::Report& report)

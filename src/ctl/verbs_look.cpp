@@ -10,8 +10,6 @@ namespace sandbox::ctl {
 
 namespace {
 
-constexpr int kFailed = 1;
-
 std::string exit_text(const std::optional<ledger::Exit>& exit)
 {
     if (!exit) return "-";

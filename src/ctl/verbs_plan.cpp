@@ -15,7 +15,6 @@ namespace sandbox::ctl {
 
 namespace {
 
-constexpr int kFailed = 1;
 constexpr std::size_t kMostFileBytes = 16U << 20;
 
 // What `plan --artifact` binds: recognisable, and never anybody's.

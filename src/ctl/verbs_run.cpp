@@ -10,8 +10,6 @@ namespace sandbox::ctl {
 
 namespace {
 
-constexpr int kOurFailure = 125;
-constexpr int kFailed = 1;
 constexpr std::size_t kMostPlanBytes = 16U << 20;
 
 Result<supervisor::PlanOutcome> resolve_run(supervisor::EmbeddedService& service,
