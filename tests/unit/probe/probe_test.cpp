@@ -25,13 +25,13 @@ using facts::FactStatus;
 using test::Scratch;
 using test::take_census;
 
-constexpr std::chrono::milliseconds kLong{10000};
+constexpr std::chrono::milliseconds kPatience{10000};
 
 ProbeSettings standard()
 {
     ProbeSettings settings;
     fill_standard_paths(settings, "/nonexistent");
-    settings.child_deadline = kLong;
+    settings.child_deadline = kPatience;
     return settings;
 }
 
@@ -39,7 +39,7 @@ ProbeSettings standard()
 std::map<std::string, facts::Fact> run_clean(const Task& task)
 {
     const auto before = take_census();
-    auto facts = run_tasks({task}, kLong);
+    auto facts = run_tasks({task}, kPatience);
     const auto after = take_census();
     EXPECT_EQ(before, after) << describe(before) << "became\n" << describe(after);
     for (const std::string_view fact : task.names) EXPECT_TRUE(facts.contains(std::string(fact)));
@@ -97,7 +97,7 @@ TEST(ProbeCgroups, WritesEachLimitAndRemovesItsOwnCgroup)
     const ProbeSettings settings = standard();
     const std::string path = probe_cgroup_path(choose_cgroup_parent(settings).path);
     const auto before = take_census();
-    const auto facts = run_tasks({cgroup_task(settings, path)}, kLong);
+    const auto facts = run_tasks({cgroup_task(settings, path)}, kPatience);
     EXPECT_FALSE(take_census().cgroups.empty()) << "the check made no cgroup at all";
     sweep_cgroups(path);
     EXPECT_EQ(before, take_census()) << describe(take_census());
@@ -138,7 +138,7 @@ TEST(ProbeCgroups, StandsBesideWhatLaunchesUse)
 TEST(ProbeKvm, TellsARealGuestFromAnEmulatedOne)
 {
     const auto before = take_census();
-    const auto fact = run_tasks({kvm_task(standard())}, kLong).at(std::string(name::kKvm));
+    const auto fact = run_tasks({kvm_task(standard())}, kPatience).at(std::string(name::kKvm));
     EXPECT_EQ(before, take_census());
     const bool pvm = access("/sys/module/kvm_pvm", F_OK) == 0;
     if (access("/dev/kvm", R_OK | W_OK) != 0) {
@@ -276,7 +276,7 @@ TEST(ProbeRecheck, NoticesAnotherCgroupLayout)
 {
     const ProbeSettings settings = standard();
     const std::string path = probe_cgroup_path("/sandbox");
-    auto facts = run_tasks({cgroup_task(settings, path)}, kLong);
+    auto facts = run_tasks({cgroup_task(settings, path)}, kPatience);
     sweep_cgroups(path);
     EXPECT_TRUE(recheck_critical(facts::CapabilitySnapshot(facts)));
     facts.at(std::string(name::kCgroupMemory)).value = "v3";

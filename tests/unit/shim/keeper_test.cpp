@@ -21,7 +21,7 @@ namespace {
 using ledger::ExitReason;
 using test::TempDir;
 
-sys::Deadline soon() { return sys::Deadline::after(Millis{10'000}); }
+sys::Deadline in_time() { return sys::Deadline::after(Millis{10'000}); }
 
 // One end of a packet conversation with the shim.
 class Peer {
@@ -31,7 +31,7 @@ public:
     // Nothing at the end of the connection, or when nothing came in time.
     std::optional<Reply> hear()
     {
-        if (sys::poll_one(fd_.get(), POLLIN, soon()).value_or(0) == 0) return std::nullopt;
+        if (sys::poll_one(fd_.get(), POLLIN, in_time()).value_or(0) == 0) return std::nullopt;
         auto packet = sys::recv_fds(fd_.get(), kMostPacketBytes, 0);
         if (!packet || packet->bytes.empty()) return std::nullopt;
         return VALUE(decode_control_reply(packet->bytes));
@@ -144,7 +144,7 @@ protected:
     void await_death_of_init()
     {
         const auto init = VALUE(sys::Pidfd::open(child_));
-        EXPECT_EQ(init.wait_ended(soon()).value_or(false), true) << "PID 1 lives";
+        EXPECT_EQ(init.wait_ended(in_time()).value_or(false), true) << "PID 1 lives";
         service_.reset();
         init_.reset();
     }
@@ -354,7 +354,7 @@ TEST_F(Kept, ClosesTheDoorWithoutAWordToWhatItDoesNotServe)
             sys::unix_connect(run_dir() + "/" + channel::kDoorName, sys::SocketType::stream));
         EXPECT_OK(sys::write_all(door.get(), line));
         std::array<std::byte, 8> answer{};
-        EXPECT_EQ(channel::receive_bytes(door.get(), answer, soon()).value_or(99), 0U) << line;
+        EXPECT_EQ(channel::receive_bytes(door.get(), answer, in_time()).value_or(99), 0U) << line;
     }
     say_service(wire::Exit{wire::ExitOutcome::exited, 0});
     finish();
