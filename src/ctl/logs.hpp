@@ -3,14 +3,13 @@
 
 #include "base/result.hpp"
 #include "ctl/command_line.hpp"
-#include "supervisor/embedded.hpp"
+#include "supervisor/service.hpp"
 
 namespace sandbox::ctl {
 
 // Prints the stored records, oldest file first: stdout's bytes to stdout, stderr's to stderr,
 // escaped where a terminal reads them. With follow, waits for more until the sandbox has ended and
 // its log worker has written the last line.
-[[nodiscard]] Status show_logs(supervisor::EmbeddedService& service,
-                               const supervisor::Listed& listed, const Logs& options);
+[[nodiscard]] Status show_logs(supervisor::SandboxService& service, const Logs& options);
 
 }  // namespace sandbox::ctl

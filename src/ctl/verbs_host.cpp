@@ -2,6 +2,7 @@
 #include "canon/json.hpp"
 #include "ctl/output.hpp"
 #include "ctl/request.hpp"
+#include "ctl/service.hpp"
 #include "ctl/verbs.hpp"
 #include "shim/audit_log.hpp"
 #include "shim/control_protocol.hpp"
@@ -137,8 +138,7 @@ int execute(const Context& context, const PolicyExplain& /*verb*/)
 
 int execute(const Context& context, const AuditVerify& /*verb*/)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     audit::Head head;
     const auto broken = (*service)->verify_audit(head);
@@ -162,8 +162,7 @@ int execute(const Context& context, const AuditShow& verb)
 
 int execute(const Context& context, const Reconcile& /*verb*/)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     const auto report = (*service)->reconcile();
     if (!report) return complain(report.error()), kFailed;

@@ -2,8 +2,8 @@
 #include "canon/json.hpp"
 #include "ctl/logs.hpp"
 #include "ctl/output.hpp"
+#include "ctl/service.hpp"
 #include "ctl/verbs.hpp"
-#include "supervisor/embedded.hpp"
 #include "supervisor/inspect.hpp"
 
 namespace sandbox::ctl {
@@ -45,8 +45,7 @@ std::string inspect_text(const canon::Json& json)
 
 int execute(const Context& context, const Ps& verb)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     const auto listed = (*service)->list(verb.all);
     if (!listed) return complain(listed.error()), kFailed;
@@ -76,8 +75,7 @@ int execute(const Context& context, const Ps& verb)
 
 int execute(const Context& context, const Inspect& verb)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     const Format format = context.format.value_or(Format::json);
     int status = 0;
@@ -97,12 +95,9 @@ int execute(const Context& context, const Inspect& verb)
 
 int execute(const Context& context, const Logs& verb)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
-    const auto listed = (*service)->find(verb.name);
-    if (!listed) return complain(listed.error()), kFailed;
-    const auto status = show_logs(**service, *listed, verb);
+    const auto status = show_logs(**service, verb);
     if (!status) return complain(status.error()), kFailed;
     return 0;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/output.hpp"
 #include "ctl/request.hpp"
+#include "ctl/service.hpp"
 #include "ctl/verbs.hpp"
 #include "profile/check.hpp"
-#include "supervisor/embedded.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::ctl {
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostPlanBytes = 16U << 20;
 
-Result<supervisor::PlanOutcome> resolve_run(supervisor::EmbeddedService& service,
+Result<supervisor::PlanOutcome> resolve_run(supervisor::SandboxService& service,
                                             const supervisor::Paths& paths, const Run& verb)
 {
     if (!verb.plan.empty()) {
@@ -46,7 +46,7 @@ int execute(const Context& context, const Run& verb)
                    kOurFailure;
         }
     }
-    auto service = supervisor::EmbeddedService::open(paths, supervisor::Need::launch);
+    auto service = open_service(context, supervisor::Need::launch);
     if (!service) return complain(service.error()), kOurFailure;
     auto outcome = resolve_run(**service, paths, verb);
     if (!outcome) return complain(outcome.error()), kOurFailure;
@@ -85,7 +85,7 @@ int execute(const Context& context, const Stop& verb)
                        "'"),
                    2;
     }
-    auto service = supervisor::EmbeddedService::open(paths, supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     int status = 0;
     for (const std::string& name : verb.names) {
@@ -101,8 +101,7 @@ int execute(const Context& context, const Kill& verb)
 {
     const auto signal = parse_signal(verb.signal);
     if (!signal) return complain(signal.error()), 2;
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     int status = 0;
     for (const std::string& name : verb.names) {
@@ -116,8 +115,7 @@ int execute(const Context& context, const Kill& verb)
 
 int execute(const Context& context, const Wait& verb)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     int status = 0;
     for (const std::string& name : verb.names) {
@@ -134,8 +132,7 @@ int execute(const Context& context, const Wait& verb)
 
 int execute(const Context& context, const Remove& verb)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     using Force = supervisor::SandboxService::Force;
     int status = 0;

@@ -11,6 +11,7 @@
 #include "shim/audit_log.hpp"
 #include "supervisor/context.hpp"
 #include "supervisor/inspect.hpp"
+#include "supervisor/log_reader.hpp"
 #include "supervisor/planning.hpp"
 #include "sys/file.hpp"
 
@@ -155,6 +156,11 @@ Result<plan::ExecutionPlan> EmbeddedService::plan_of(std::string_view reference)
     const std::string text = TRY_WITH(sys::read_file(listed.sandbox.plan_path, kMostPlanBytes),
                                       "plan of the sandbox");
     return plan::decode_file(text);
+}
+
+Status EmbeddedService::logs(const LogQuery& query, const LogSink& sink)
+{
+    return read_logs(TRY(find(query.reference)), query, sink);
 }
 
 Status EmbeddedService::await_shim_end(const ledger::Sandbox& sandbox)

@@ -33,6 +33,7 @@ public:
     Result<std::vector<Listed>> list(bool all) override;
     Result<canon::Json> inspect(std::string_view reference) override;
     Result<plan::ExecutionPlan> plan_of(std::string_view reference) override;
+    Status logs(const LogQuery& query, const LogSink& sink) override;
     Status stop(std::string_view reference,
                 std::optional<std::chrono::milliseconds> timeout) override;
     Status kill(std::string_view reference, int signal) override;

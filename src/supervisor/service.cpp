@@ -13,6 +13,7 @@ std::unexpected<Error> not_offered(const char* verb)
 
 }  // namespace
 
+Result<ApplyResult> SandboxService::apply(const ApplyRequest&) { return not_offered("apply"); }
 Result<RunResult> SandboxService::create(const RunRequest&) { return not_offered("create"); }
 Result<RunResult> SandboxService::start(std::string_view, Attach, const Console&)
 {
@@ -27,6 +28,7 @@ Status SandboxService::resume(std::string_view) { return not_offered("resume"); 
 Status SandboxService::touch(std::string_view) { return not_offered("touch"); }
 Result<Stats> SandboxService::stats(std::string_view) { return not_offered("stats"); }
 Status SandboxService::events(const EventQuery&, const EventSink&) { return not_offered("events"); }
+Status SandboxService::logs(const LogQuery&, const LogSink&) { return not_offered("logs"); }
 Result<SessionResult> SandboxService::exec(const ExecRequest&) { return not_offered("exec"); }
 Result<SessionResult> SandboxService::attach(const AttachRequest&) { return not_offered("attach"); }
 Result<std::vector<SessionInfo>> SandboxService::sessions(std::string_view)

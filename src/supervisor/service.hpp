@@ -91,6 +91,7 @@ struct RunRequest {
     Keep keep = Keep::until_removed;
     Stdin stdin_mode = Stdin::closed;
     Console console{.out = 1, .err = 2};
+    std::optional<ledger::Managed> managed;  // desired state: recorded with the sandbox
 };
 
 struct RunResult {
@@ -184,6 +185,40 @@ struct EventQuery {
 };
 using EventSink = std::function<bool(const canon::Json& event)>;
 
+// What should be, by files. The caller has read them; the service resolves every one before it
+// touches any sandbox.
+struct ApplyRequest {
+    std::vector<ProfileText> files;  // `file` is absolute: it is recorded as the sandbox's source
+    std::optional<ProfileText> plan;  // a plan file instead (resolved again; refused if it differs)
+    // Folders that `files` are the whole of: sandboxes of other files of them are removed.
+    std::vector<std::string> folders;
+    ledger::Origin origin = ledger::Origin::apply;
+    enum class Mode { act, look } mode = Mode::act;  // look: say what would be done
+    // A person's word starts what has ended; a pass of the daemon starts it once a boot.
+    enum class Asker { person, pass } asker = Asker::person;
+};
+
+struct Applied {
+    enum class Action { nothing, create, start, update, replace, remove, keep, refuse };
+    Action action = Action::nothing;
+    std::string name;  // of the sandbox; empty when the file does not say
+    std::string source;  // file
+    std::string plan_digest;  // of what is to run
+    std::vector<plan::Change> changes;  // key by key, each with its class
+    std::vector<plan::Change> pending;  // of host or release: hold from the next start on
+    std::string why;  // a sentence for people
+    ProfileErrors errors;  // why the file is refused, if so …
+    std::vector<resolve::Denial> denials;  // … or the plan
+    std::string failure;  // why the action did not succeed; empty: it did
+    bool changed() const noexcept;  // something is to be done, or was
+    bool bad() const noexcept;  // refused or failed
+};
+std::string_view to_string(Applied::Action action) noexcept;
+
+struct ApplyResult {
+    std::vector<Applied> items;  // files in order, then what goes
+};
+
 struct Listed {
     ledger::Sandbox sandbox;
     bool shim_alive = false;
@@ -193,6 +228,8 @@ struct LogQuery {
     std::string reference;
     bool follow = false;
 };
+// One stored record as shim/log_record.hpp writes it, without its newline. Returning false ends the call.
+using LogSink = std::function<bool(std::string_view record)>;
 
 class SandboxService {
 public:
@@ -231,9 +268,15 @@ public:
                                                 std::string_view session, int signal);
     [[nodiscard]] virtual Result<CopyResult> copy(const CopyRequest& request);
 
+    // Brings sandboxes to what the files say. What is wrong with one file is in its item and stops
+    // no other; the call itself fails only when nothing could be looked at.
+    [[nodiscard]] virtual Result<ApplyResult> apply(const ApplyRequest& request);
+
     [[nodiscard]] virtual Result<std::vector<Listed>> list(bool all) = 0;
     [[nodiscard]] virtual Result<canon::Json> inspect(std::string_view reference) = 0;
     [[nodiscard]] virtual Result<plan::ExecutionPlan> plan_of(std::string_view reference) = 0;
+    // Oldest first; with follow until the sandbox has ended and its last line is written.
+    [[nodiscard]] virtual Status logs(const LogQuery& query, const LogSink& sink);
 
     [[nodiscard]] virtual Status stop(std::string_view reference,
                                       std::optional<std::chrono::milliseconds> timeout) = 0;
