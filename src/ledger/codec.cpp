@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 7> kEntryColumns{"seq",  "sandbox", "gene
 constexpr std::array<std::string_view, 9> kOperationColumns{
     "id", "sandbox", "verb", "request_digest", "holder", "step", "deadline_ns", "state", "result"};
 constexpr std::array<std::string_view, 2> kMetaColumns{"key", "value"};
+constexpr std::array<std::string_view, 3> kManagedColumns{"sandbox", "origin", "source"};
 
 // Half of a SHA-256 is far more than accidental damage needs, and keeps rows short.
 constexpr std::size_t kSumDigits = 16;
@@ -161,6 +162,7 @@ std::string_view name_of(Table table) noexcept
     case Table::entry: return "entry";
     case Table::operation: return "operation";
     case Table::meta: return "meta";
+    case Table::managed: return "managed";
     }
     return "";
 }
@@ -172,6 +174,7 @@ std::span<const std::string_view> columns_of(Table table) noexcept
     case Table::entry: return kEntryColumns;
     case Table::operation: return kOperationColumns;
     case Table::meta: return kMetaColumns;
+    case Table::managed: return kManagedColumns;
     }
     return {};
 }
@@ -248,6 +251,11 @@ Row to_row(const Claim& c)
             number(c.deadline_ns),  text(to_string(c.state)), text(c.result)};
 }
 
+Row to_row(const Managed& m)
+{
+    return {text(m.sandbox.str()), text(to_string(m.origin)), text(m.source)};
+}
+
 Result<Sandbox> sandbox_from(const Row& row)
 {
     Reader read(Table::sandbox, row);
@@ -310,6 +318,17 @@ Result<Claim> claim_from(const Row& row)
     c.result = read.text();
     read.require(is_sandbox_id(c.sandbox.str()));
     return read.done(std::move(c));
+}
+
+Result<Managed> managed_from(const Row& row)
+{
+    Reader read(Table::managed, row);
+    Managed m;
+    m.sandbox = SandboxId(read.text());
+    m.origin = read.word(parse_origin);
+    m.source = read.text();
+    read.require(is_sandbox_id(m.sandbox.str()));
+    return read.done(std::move(m));
 }
 
 }  // namespace sandbox::ledger

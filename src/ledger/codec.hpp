@@ -21,7 +21,7 @@ using Row = std::vector<Value>;
 // A text may not be longer than this, in or out (labels, results, paths are far below it).
 inline constexpr std::size_t kMaxText = 1U << 20;
 
-enum class Table { sandbox, entry, operation, meta };
+enum class Table { sandbox, entry, operation, meta, managed };
 
 std::string_view name_of(Table table) noexcept;
 std::span<const std::string_view> columns_of(Table table) noexcept;
@@ -34,8 +34,10 @@ std::string row_sum(Table table, std::span<const Value> values);
 Row to_row(const Sandbox& sandbox);
 Row to_row(const Entry& entry);
 Row to_row(const Claim& claim);
+Row to_row(const Managed& managed);
 [[nodiscard]] Result<Sandbox> sandbox_from(const Row& row);
 [[nodiscard]] Result<Entry> entry_from(const Row& row);
 [[nodiscard]] Result<Claim> claim_from(const Row& row);
+[[nodiscard]] Result<Managed> managed_from(const Row& row);
 
 }  // namespace sandbox::ledger

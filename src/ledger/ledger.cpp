@@ -161,6 +161,14 @@ Result<std::vector<Claim>> Ledger::claims()
                       claim_from);
 }
 
+Result<std::vector<Managed>> Ledger::managed()
+{
+    return decode_all(connection_->select(Table::managed,
+                                          "WHERE sandbox IN (SELECT id FROM sandbox "
+                                          "WHERE state<>'deleted') ORDER BY sandbox"),
+                      managed_from);
+}
+
 Result<AuditHead> Ledger::audit_head() { return read_audit_head(*connection_); }
 
 Result<bool> Ledger::has_history() { return TRY(connection_->meta(kNextSeq)).has_value(); }
@@ -182,6 +190,7 @@ Status Ledger::check()
         TRY_VOID(decode_all(connection_->select(Table::entry, ""), entry_from));
         TRY_VOID(decode_all(connection_->select(Table::operation, ""), claim_from));
         TRY_VOID(connection_->select(Table::meta, ""));
+        TRY_VOID(decode_all(connection_->select(Table::managed, ""), managed_from));
         return {};
     }();
     connection_->rollback();

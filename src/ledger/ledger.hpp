@@ -17,7 +17,7 @@
 namespace sandbox::ledger {
 
 // The newest schema this release reads and writes; stored as SQLite's user_version.
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 inline constexpr std::string_view kFileName = "ledger.db";
 // Rows of removed sandboxes kept for `logs NAME`; the oldest go first.
 inline constexpr std::uint32_t kKeepDeleted = 1000;
@@ -101,6 +101,8 @@ public:
     // conflict: not a legal transition. `deleted` also needs every entry but log_files undone.
     [[nodiscard]] Status set_state(const SandboxId& id, State to);
     [[nodiscard]] Status set_desired(const SandboxId& id, Desired desired);
+    // A file stands behind the sandbox from now on, in place of one that did before.
+    [[nodiscard]] Status set_managed(const Managed& managed);
     [[nodiscard]] Status set_shim(const SandboxId& id, const ProcessIdentity& shim);
     [[nodiscard]] Status set_pid1(const SandboxId& id, const ProcessIdentity& pid1);
     // A new start: generation + 1, exit, shim and pid1 cleared. Returns the new generation.
@@ -188,6 +190,8 @@ public:
     [[nodiscard]] Result<std::vector<Entry>> open_entries();  // of all, not undone, by seq
     [[nodiscard]] Result<std::optional<Claim>> claim_of(const SandboxId& id);
     [[nodiscard]] Result<std::vector<Claim>> claims();  // active ones
+    // Of sandboxes that are not `deleted`, by id.
+    [[nodiscard]] Result<std::vector<Managed>> managed();
     [[nodiscard]] Result<AuditHead> audit_head();
     [[nodiscard]] Result<std::vector<QueuedLine>> queued_audit();  // by seq
     // True when an effect was ever intended. A ledger without history proves nothing about what is

@@ -91,6 +91,20 @@ struct Sandbox {
     bool operator==(const Sandbox&) const = default;
 };
 
+// Nothing of it runs and it may be started: created, stopped, failed or dead.
+bool rests(const Sandbox& sandbox) noexcept;
+
+// Why a sandbox is kept as it is: a person applied a file, or a file lies in profiles.d.
+enum class Origin { apply, profiles_d };
+
+// Desired state: a sandbox that a file stands behind. Gone with its row.
+struct Managed {
+    SandboxId sandbox;
+    Origin origin = Origin::apply;
+    std::string source;  // absolute path of the file
+    bool operator==(const Managed&) const = default;
+};
+
 // Closed set. Each kind is applied, observed and undone in one place (driver/resources).
 enum class EntryKind {
     id_range,  // name: "FIRST+COUNT"
@@ -149,12 +163,14 @@ struct AuditHead {
 std::string_view to_string(State value) noexcept;
 std::string_view to_string(Desired value) noexcept;
 std::string_view to_string(ExitReason value) noexcept;
+std::string_view to_string(Origin value) noexcept;  // "apply", "profiles.d"
 std::string_view to_string(EntryKind value) noexcept;
 std::string_view to_string(EntryState value) noexcept;
 std::string_view to_string(OperationState value) noexcept;
 std::optional<State> parse_state(std::string_view text) noexcept;
 std::optional<Desired> parse_desired(std::string_view text) noexcept;
 std::optional<ExitReason> parse_exit_reason(std::string_view text) noexcept;
+std::optional<Origin> parse_origin(std::string_view text) noexcept;
 std::optional<EntryKind> parse_entry_kind(std::string_view text) noexcept;
 std::optional<EntryState> parse_entry_state(std::string_view text) noexcept;
 std::optional<OperationState> parse_operation_state(std::string_view text) noexcept;

@@ -9,8 +9,8 @@ namespace sandbox::ledger {
 
 namespace {
 
-// 0 → 1. Columns: docs/formats/ledger.md.
-constexpr std::array<std::string_view, 10> kStatements{
+// 0 → 1, then 1 → 2. Columns: docs/formats/ledger.md.
+constexpr std::array<std::string_view, 12> kStatements{
     "CREATE TABLE sandbox(id TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,"
     " driver TEXT NOT NULL, isolation_class TEXT NOT NULL, plan_digest TEXT NOT NULL,"
     " plan_path TEXT NOT NULL, log_path TEXT NOT NULL, desired TEXT NOT NULL, state TEXT NOT NULL,"
@@ -33,15 +33,23 @@ constexpr std::array<std::string_view, 10> kStatements{
     // Lines are chained by their digests already: no sum.
     "CREATE TABLE audit_queue(seq INTEGER PRIMARY KEY NOT NULL, line TEXT NOT NULL) STRICT",
     "PRAGMA user_version=1",
+    // A table of its own, not columns: rows carry sums, which SQL cannot make anew.
+    "CREATE TABLE managed(sandbox TEXT PRIMARY KEY NOT NULL, origin TEXT NOT NULL,"
+    " source TEXT NOT NULL, sum TEXT NOT NULL) STRICT",
+    "PRAGMA user_version=2",
 };
 
-static_assert(kSchemaVersion == 1, "append the next step, and give migrations_from its offset");
+// Where the statements begin that lift a schema of this number.
+constexpr std::array<std::size_t, 2> kBegin{0, 10};
+
+static_assert(kSchemaVersion == kBegin.size(), "append the next step, and where it begins");
 
 }  // namespace
 
 std::span<const std::string_view> migrations_from(int version)
 {
-    return version >= kSchemaVersion ? std::span<const std::string_view>{} : kStatements;
+    if (version >= kSchemaVersion || version < 0) return {};
+    return std::span(kStatements).subspan(kBegin.at(static_cast<std::size_t>(version)));
 }
 
 }  // namespace sandbox::ledger

@@ -27,6 +27,8 @@ constexpr std::array kTransitions{
     Transition{State::prepared, State::failed},
     Transition{State::prepared, State::dead},
     Transition{State::created, State::running},
+    // A start of what was created and rests so.
+    Transition{State::created, State::prepared},
     // A workload that exits before it was seen ready is an ordinary exit.
     Transition{State::created, State::stopped},
     Transition{State::created, State::failed},
@@ -66,6 +68,7 @@ constexpr std::array<std::string_view, 15> kKinds{
     "id_range",        "state_dir",        "run_dir",     "cgroup_root",  "cgroup_control",
     "cgroup_workload", "cgroup_session",   "placeholder", "shim_process", "log_worker",
     "pid1_process",    "launcher_process", "door_socket", "shim_socket",  "log_files"};
+constexpr std::array<std::string_view, 2> kOrigins{"apply", "profiles.d"};
 constexpr std::array<std::string_view, 3> kEntryStates{"intent", "observed", "undone"};
 constexpr std::array<std::string_view, 3> kOperationStates{"active", "done", "lost"};
 
@@ -85,6 +88,12 @@ bool is_active(State state) noexcept
     return std::to_underlying(state) <= std::to_underlying(State::paused);
 }
 
+bool rests(const Sandbox& sandbox) noexcept
+{
+    if (!is_active(sandbox.state)) return sandbox.state != State::deleted;
+    return sandbox.state == State::created && !sandbox.shim;
+}
+
 std::string_view to_string(State value) noexcept
 {
     return kStates.at(static_cast<std::size_t>(value));
@@ -98,6 +107,11 @@ std::string_view to_string(Desired value) noexcept
 std::string_view to_string(ExitReason value) noexcept
 {
     return kReasons.at(static_cast<std::size_t>(value));
+}
+
+std::string_view to_string(Origin value) noexcept
+{
+    return kOrigins.at(static_cast<std::size_t>(value));
 }
 
 std::string_view to_string(EntryKind value) noexcept
@@ -128,6 +142,11 @@ std::optional<Desired> parse_desired(std::string_view text) noexcept
 std::optional<ExitReason> parse_exit_reason(std::string_view text) noexcept
 {
     return find_word<ExitReason>(kReasons, text);
+}
+
+std::optional<Origin> parse_origin(std::string_view text) noexcept
+{
+    return find_word<Origin>(kOrigins, text);
 }
 
 std::optional<EntryKind> parse_entry_kind(std::string_view text) noexcept

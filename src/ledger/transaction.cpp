@@ -126,6 +126,14 @@ Status Transaction::set_desired(const SandboxId& id, Desired desired)
     return store(sandbox);
 }
 
+Status Transaction::set_managed(const Managed& managed)
+{
+    TRY(get(managed.sandbox));
+    auto updated = connection_->update(Table::managed, to_row(managed));
+    if (updated || updated.error().code() != Code::not_found) return updated;
+    return connection_->insert(Table::managed, to_row(managed));
+}
+
 Status Transaction::set_shim(const SandboxId& id, const ProcessIdentity& shim)
 {
     Sandbox sandbox = TRY(get(id));
@@ -286,6 +294,7 @@ Result<std::vector<Sandbox>> Transaction::prune(std::uint32_t keep)
         const Row id{gone.back().id.str()};
         TRY_VOID(connection_->run("DELETE FROM entry WHERE sandbox=?", id));
         TRY_VOID(connection_->run("DELETE FROM operation WHERE sandbox=? AND state<>'active'", id));
+        TRY_VOID(connection_->run("DELETE FROM managed WHERE sandbox=?", id));
         TRY_VOID(connection_->run("DELETE FROM sandbox WHERE id=?", id));
     }
     TRY_VOID(connection_->run(

@@ -152,6 +152,30 @@ TEST(LedgerSchema, OfANewerReleaseIsRefusedAndLeftAsItIs)
     EXPECT_EQ(read_bytes(dir.file("ledger.db")), bytes);
 }
 
+// data/schema-1.db was written by the first release.
+TEST(LedgerSchema, OfTheFirstReleaseIsLiftedAndLosesNothing)
+{
+    const TempDir dir;
+    write_bytes(dir.file("ledger.db"), read_bytes(LEDGER_DATA "/schema-1.db"));
+    std::filesystem::permissions(dir.file("ledger.db"), std::filesystem::perms::owner_read |
+                                                            std::filesystem::perms::owner_write);
+    EXPECT_CODE(Ledger::open(dir.host(), OpenMode::read_only), Code::unavailable);
+    Ledger ledger = open(dir, OpenMode::read_write);
+    EXPECT_OK(ledger.check());
+    const auto rows = VALUE(ledger.list(ListScope::all));
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[0].name.str(), "hello-a");
+    EXPECT_EQ(rows[0].state, State::stopped);
+    EXPECT_EQ(rows[1].state, State::deleted);
+    EXPECT_GT(VALUE(ledger.entries(rows[0].id)).size(), 5U);
+    EXPECT_GT(VALUE(ledger.audit_head()).seq, 0U);
+    EXPECT_TRUE(VALUE(ledger.managed()).empty());
+    auto transaction = VALUE(ledger.begin());
+    EXPECT_OK(transaction.set_managed({rows[0].id, Origin::apply, "/srv/hello.toml"}));
+    EXPECT_OK(transaction.commit());
+    EXPECT_EQ(VALUE(open(dir, OpenMode::read_only).managed()).size(), 1U);
+}
+
 TEST(LedgerSchema, AFileThatIsNoDatabaseIsCorrupt)
 {
     const TempDir dir;

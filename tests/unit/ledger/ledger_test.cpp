@@ -439,4 +439,38 @@ TEST(LedgerCompact, EmptiesTheWalAndLosesNothing)
 }
 
 }  // namespace
+TEST(LedgerManaged, AFileStandsBehindASandboxUntilItIsForgotten)
+{
+    const TempDir dir;
+    Ledger ledger = open(dir);
+    add(ledger, sandbox(1, "web"));
+    {
+        auto transaction = VALUE(ledger.begin());
+        EXPECT_CODE(transaction.set_managed({id(2), Origin::apply, "/srv/web.toml"}),
+                    Code::not_found);
+    }
+    const auto keep_by = [&](const Managed& managed) {
+        auto transaction = VALUE(ledger.begin());
+        EXPECT_OK(transaction.set_managed(managed));
+        EXPECT_OK(transaction.commit());
+    };
+    keep_by({id(1), Origin::apply, "/srv/web.toml"});
+    keep_by({id(1), Origin::profiles_d, "/etc/sandbox/profiles.d/web.toml"});
+    const std::vector<Managed> wanted{
+        {id(1), Origin::profiles_d, "/etc/sandbox/profiles.d/web.toml"}};
+    EXPECT_EQ(VALUE(ledger.managed()), wanted);
+    {
+        auto transaction = VALUE(ledger.begin());
+        EXPECT_OK(transaction.set_state(id(1), State::deleted));
+        EXPECT_OK(transaction.commit());
+    }
+    EXPECT_TRUE(VALUE(ledger.managed()).empty());
+    {
+        auto transaction = VALUE(ledger.begin());
+        EXPECT_EQ(VALUE(transaction.prune(0)).size(), 1U);
+        EXPECT_OK(transaction.commit());
+    }
+    EXPECT_OK(ledger.check());
+}
+
 }  // namespace sandbox::ledger::test
