@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/diagnostic.hpp"
+#include "base/quote.hpp"
 #include "profile/check.hpp"
 #include "profile/profile.hpp"
 #include "profile/protected.hpp"
@@ -129,21 +130,8 @@ OperatorConfig read(Document& document)
 // A TOML basic string.
 std::string in_quotes(std::string_view text)
 {
-    static constexpr std::string_view kHex = "0123456789ABCDEF";
     std::string out = "\"";
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (byte < 0x20 || byte == 0x7F) {
-            out += "\\u00";
-            out += kHex[byte >> 4];
-            out += kHex[byte & 15U];
-        } else {
-            out += c;
-        }
-    }
+    append_escaped(out, text);
     return out + "\"";
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/quote.hpp"
 #include "base/utf8.hpp"
 #include "canon/json.hpp"
 
@@ -63,25 +64,6 @@ std::optional<Stream> stream_of(std::string_view name)
     return std::nullopt;
 }
 
-// Appends `text` as a JSON string body; only what JSON demands is escaped (RFC 8259 section 7).
-void append_json(std::string& out, std::string_view text)
-{
-    static constexpr std::string_view kHex = "0123456789abcdef";
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (byte < 0x20 || byte == 0x7F) {
-            out += "\\u00";
-            out += kHex[byte >> 4];
-            out += kHex[byte & 15U];
-        } else {
-            out += c;
-        }
-    }
-}
-
 }  // namespace
 
 std::string_view to_string(Stream stream) noexcept
@@ -107,13 +89,13 @@ LogRecord LineSplitter::take(const std::string& time, bool partial)
 std::string encode(const LogRecord& record)
 {
     std::string out = "{\"time\":\"";
-    append_json(out, record.time);
+    append_escaped(out, record.time);
     out += "\",\"stream\":\"";
     out += to_string(record.stream);
     out += "\",\"offset\":" + std::to_string(record.offset);
     if (is_valid_utf8(record.log)) {
         out += ",\"log\":\"";
-        append_json(out, record.log);
+        append_escaped(out, record.log);
     } else {
         out += ",\"log_b64\":\"" + to_base64(record.log);
     }
