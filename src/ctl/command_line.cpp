@@ -34,6 +34,7 @@ struct Store {
     AuditShow audit_show;
     Reconcile reconcile;
     Version version;
+    Completion completion;
     std::optional<Verb> chosen;
 };
 
@@ -43,10 +44,6 @@ public:
     {
         app_.require_subcommand(1);
         add_common(app_);
-        app_.footer(
-            "Exit status: run exits with the workload's status (124 time-out, 125 denied or "
-            "failed, 126 not executable, 127 not found, 128+n signal); other verbs with 0, "
-            "1 (failed, denied) or 2 (wrong usage).");
         add_planning();
         add_running();
         add_looking();
@@ -187,6 +184,10 @@ private:
 
         add_format(*verb(app_, "reconcile", "Remove what dead sandboxes left", store_.reconcile));
         add_format(*verb(app_, "version", "Version and capabilities", store_.version));
+        verb(app_, "completion", "Print the completion script of a shell", store_.completion)
+            ->add_option("shell", store_.completion.shell, "bash, zsh or fish")
+            ->required()
+            ->check(CLI::IsMember({"bash", "zsh", "fish"}));
     }
 
     CLI::App app_;
@@ -253,26 +254,67 @@ void finish_argv(T& verb, const std::vector<std::string>& workload)
     verb.argv.insert(verb.argv.end(), workload.begin(), workload.end());
 }
 
+// What scripts ask. The prefix is somebody's half-typed word: no parser shall look at it.
+std::optional<Command> hidden_command(int argc, const char* const* argv)
+{
+    if (argc < 2) return std::nullopt;
+    Command command;
+    const std::vector<std::string_view> words(argv + 1, argv + argc);
+    std::size_t at = 0;
+    if (words.size() > 2 && words[0] == "--root") {
+        command.root = words[1];
+        at = 2;
+    }
+    if (words.size() <= at) return std::nullopt;
+    if (words[at] == "__commands") {
+        command.verb = ShowCommands{};
+        return command;
+    }
+    if (words[at] != "__complete") return std::nullopt;
+    CompleteWords wanted;
+    if (words.size() > at + 1) wanted.kind = words[at + 1];
+    if (words.size() > at + 2) wanted.prefix = words[at + 2];
+    command.verb = wanted;
+    return command;
+}
+
+std::string help_of(Tree& tree, const std::string& path)
+{
+    const CommandDoc all = describe(tree.app());
+    const CommandDoc* command = find_command(all, path);
+    return render_help(all, command == nullptr ? all : *command);
+}
+
 }  // namespace
+
+CommandDoc command_tree()
+{
+    Tree tree;
+    return describe(tree.app());
+}
 
 std::variant<Command, Answer> parse_command_line(int argc, const char* const* argv)
 {
+    if (auto command = hidden_command(argc, argv)) return *std::move(command);
     Tree tree;
     Split split = split_words(argc, argv);
     try {
         // It takes them from the back.
         tree.app().parse(std::vector<std::string>(split.words.rbegin(), split.words.rend()));
     } catch (const CLI::CallForHelp&) {
-        CLI::App* app = &tree.app();
-        while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
-        return Answer{app->help(), 0};
+        std::string path;
+        for (CLI::App* app = &tree.app(); !app->get_subcommands().empty();) {
+            app = app->get_subcommands().front();
+            path += (path.empty() ? "" : " ") + app->get_name();
+        }
+        return Answer{help_of(tree, path), 0};
     } catch (const CLI::ParseError& error) {
         const std::string hint = "\nRun 'sandboxctl --help' or 'sandboxctl VERB --help'.\n";
         return Answer{std::string(error.what()) + hint,
                       verb_of(argc, argv) == "run" ? kOurFailure : kUsage};
     }
     Store& store = tree.store();
-    if (!store.chosen) return Answer{tree.app().help(), kUsage};
+    if (!store.chosen) return Answer{help_of(tree, {}), kUsage};
     if (Plan* plan = std::get_if<Plan>(&*store.chosen)) finish_argv(*plan, split.workload);
     if (Run* run = std::get_if<Run>(&*store.chosen)) {
         finish_argv(*run, split.workload);

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "ctl/command_tree.hpp"
+
 // What a person typed, typed. One struct a verb.
 namespace sandbox::ctl {
 
@@ -85,10 +87,19 @@ struct AuditShow {
 };
 struct Reconcile {};
 struct Version {};
+struct Completion {
+    std::string shell;  // bash | zsh | fish
+};
+// Asked by completion scripts and by tests; no person types these, and no help shows them.
+struct CompleteWords {
+    std::string kind;
+    std::string prefix;
+};
+struct ShowCommands {};
 
-using Verb =
-    std::variant<ConfigInit, ConfigCheck, Validate, Plan, Run, Ps, Inspect, Logs, Stop, Kill, Wait,
-                 Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow, Reconcile, Version>;
+using Verb = std::variant<ConfigInit, ConfigCheck, Validate, Plan, Run, Ps, Inspect, Logs, Stop,
+                          Kill, Wait, Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow,
+                          Reconcile, Version, Completion, CompleteWords, ShowCommands>;
 
 struct Command {
     std::string root;
@@ -103,5 +114,8 @@ struct Answer {
     int status = 0;
 };
 std::variant<Command, Answer> parse_command_line(int argc, const char* const* argv);
+
+// Everything the parser takes.
+CommandDoc command_tree();
 
 }  // namespace sandbox::ctl

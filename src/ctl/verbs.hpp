@@ -30,5 +30,8 @@ int execute(const Context& context, const AuditVerify& verb);
 int execute(const Context& context, const AuditShow& verb);
 int execute(const Context& context, const Reconcile& verb);
 int execute(const Context& context, const Version& verb);
+int execute(const Context& context, const Completion& verb);
+int execute(const Context& context, const CompleteWords& verb);
+int execute(const Context& context, const ShowCommands& verb);
 
 }  // namespace sandbox::ctl

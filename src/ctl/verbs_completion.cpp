@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "canon/json.hpp"
+#include "ctl/completion.hpp"
+#include "ctl/output.hpp"
+#include "ctl/verbs.hpp"
+
+namespace sandbox::ctl {
+
+int execute(const Context& /*context*/, const Completion& verb)
+{
+    const Shell shell = verb.shell == "bash"  ? Shell::bash
+                        : verb.shell == "zsh" ? Shell::zsh
+                                              : Shell::fish;
+    print(completion_script(command_tree(), shell));
+    return 0;
+}
+
+int execute(const Context& context, const CompleteWords& verb)
+{
+    std::string text;
+    for (const std::string& word :
+         complete_words(supervisor::find_paths(context.root), verb.kind, verb.prefix)) {
+        text += word + "\n";
+    }
+    print(text);
+    return 0;
+}
+
+int execute(const Context& /*context*/, const ShowCommands& /*verb*/)
+{
+    print(to_json(command_tree()), Format::json);
+    return 0;
+}
+
+}  // namespace sandbox::ctl
