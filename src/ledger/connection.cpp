@@ -217,7 +217,15 @@ Status Connection::migrate(OpenMode mode)
     }
     TRY_VOID(begin());
     const std::int64_t current = TRY(version());  // somebody may have been quicker
-    for (const auto sql : migrations_from(static_cast<int>(current))) TRY_VOID(run(sql));
+    for (const auto sql : migrations_from(static_cast<int>(current))) {
+        const auto step = run(sql);
+        if (step) continue;
+        if (step.error().code() != Code::internal) return fail(step.error());
+        // They work on every ledger that is what its number says.
+        return fail(Code::corrupt, "the ledger says that it has schema " + std::to_string(current) +
+                                       " and holds something else (" + step.error().message() +
+                                       "): it is damaged, nothing was changed");
+    }
     TRY_VOID(commit());
     return sys::fsync_fd(dir_.get());
 }

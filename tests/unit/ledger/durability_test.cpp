@@ -176,6 +176,20 @@ TEST(LedgerSchema, OfTheFirstReleaseIsLiftedAndLosesNothing)
     EXPECT_EQ(VALUE(open(dir, OpenMode::read_only).managed()).size(), 1U);
 }
 
+TEST(LedgerSchema, AFullLedgerThatClaimsToBeEmptyIsCorruptNotABug)
+{
+    const TempDir dir;
+    {
+        Ledger ledger = open(dir);
+        EXPECT_OK(write_group(ledger, 1));
+        EXPECT_OK(ledger.compact());
+    }
+    std::string bytes = read_bytes(dir.file("ledger.db"));
+    bytes[63] = 0;  // user_version, as above
+    write_bytes(dir.file("ledger.db"), bytes);
+    EXPECT_CODE(Ledger::open(dir.host(), OpenMode::read_write), Code::corrupt);
+}
+
 TEST(LedgerSchema, AFileThatIsNoDatabaseIsCorrupt)
 {
     const TempDir dir;
