@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/live.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace sandbox::plan {
+
+namespace {
+
+using profile::ChangeClass;
+
+constexpr std::string_view kOwnLeaf = "cgroup.own";
+
+// PID 1's own leaf is none of the profile's business and stays as it was set.
+bool is_live_control(const Control& control)
+{
+    const std::string_view name = control.name;
+    return (name.starts_with("limit.") && !name.starts_with("limit.control.")) ||
+           name.starts_with("lifecycle.");
+}
+
+// What limits were planned from; everything else was true at the start and is kept.
+bool is_limit_fact(std::string_view name)
+{
+    return name.starts_with("cgroup.") || name == "host.cpuset";
+}
+
+std::string joined(const std::vector<std::string>& items)
+{
+    std::string out;
+    for (const std::string& item : items) out += (out.empty() ? "" : ",") + item;
+    return out;
+}
+
+Status merge_resources(ResourcePlan& runs, const ResourcePlan& wanted)
+{
+    if (runs.version != wanted.version) {
+        return fail(Code::conflict,
+                    "limits are held by another cgroup hierarchy than at the start");
+    }
+    std::vector<std::string> all;
+    std::ranges::set_union(runs.controllers, wanted.controllers, std::back_inserter(all));
+    if (runs.version == CgroupVersion::v1 && all != runs.controllers) {
+        std::vector<std::string> missing;
+        std::ranges::set_difference(wanted.controllers, runs.controllers,
+                                    std::back_inserter(missing));
+        return fail(Code::conflict, "cgroup v1: " + joined(missing) +
+                                        " was not joined at the start, and joining it under "
+                                        "running processes could miss one");
+    }
+    runs.controllers = std::move(all);
+    runs.workload = wanted.workload;
+    return {};
+}
+
+}  // namespace
+
+Changes split_changes(const ExecutionPlan& runs, const ExecutionPlan& wanted)
+{
+    Changes changes;
+    for (Change& change : diff(runs, wanted)) {
+        const bool derived = change.key.starts_with("plan.");
+        (derived ? changes.derived : changes.request).push_back(std::move(change));
+    }
+    return changes;
+}
+
+bool all_live(const Changes& changes) noexcept
+{
+    return std::ranges::all_of(changes.request, [](const Change& change) {
+        return change.change_class == ChangeClass::live;
+    });
+}
+
+Result<ExecutionPlan> live_revision(const ExecutionPlan& runs, const ExecutionPlan& wanted)
+{
+    for (const Change& change : split_changes(runs, wanted).request) {
+        if (change.change_class == ChangeClass::live) continue;
+        return fail(Code::conflict, change.key +
+                                        " cannot change while the sandbox runs: it needs " +
+                                        std::string(profile::to_string(change.change_class)));
+    }
+    PlanContent content = runs.content();
+    content.request = wanted->request;
+    TRY_VOID(merge_resources(content.resources, wanted->resources));
+    std::erase_if(content.controls, is_live_control);
+    std::ranges::copy_if(wanted->controls, std::back_inserter(content.controls), is_live_control);
+    for (Control& control : content.controls) {
+        if (control.name == kOwnLeaf) control.planned = joined(content.resources.controllers);
+    }
+    std::ranges::sort(content.controls);
+    // It was permitted under today's policy, or there would be no such plan.
+    content.policy_digest = wanted->policy_digest;
+    content.warnings = wanted->warnings;
+    std::erase_if(content.facts, [](const auto& fact) { return is_limit_fact(fact.first); });
+    std::ranges::copy_if(wanted->facts, std::inserter(content.facts, content.facts.end()),
+                         [](const auto& fact) { return is_limit_fact(fact.first); });
+    return ExecutionPlan::seal(std::move(content));
+}
+
+}  // namespace sandbox::plan

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor/apply.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "profile/profile.hpp"
+#include "supervisor/apply_step.hpp"
+#include "supervisor/context.hpp"
+#include "supervisor/planning.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+constexpr std::size_t kMostRunningPlan = 16U << 20;  // as embedded.cpp
+constexpr std::string_view kRestartClaim = "restart";  // shim/journal.hpp: kRestartVerb
+
+std::string folder_of_file(const std::string& file)
+{
+    const std::size_t slash = file.rfind('/');
+    return slash == std::string::npos ? std::string() : file.substr(0, slash);
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& item)
+{
+    return std::ranges::find(list, item) != list.end();
+}
+
+void take_outcome(PlanOutcome outcome, Resolved& resolved)
+{
+    if (auto* plan = std::get_if<plan::ExecutionPlan>(&outcome)) {
+        resolved.wanted.name = (*plan)->request.name;
+        resolved.wanted.plan = std::move(*plan);
+    } else if (auto* errors = std::get_if<ProfileErrors>(&outcome)) {
+        resolved.errors = std::move(*errors);
+    } else {
+        resolved.denials = std::get<std::vector<resolve::Denial>>(std::move(outcome));
+    }
+}
+
+Resolved resolve_file(const Host& host, const DropIn& file, Start start)
+{
+    Resolved resolved;
+    resolved.wanted.file = file.file;
+    if (!file.text) {
+        resolved.errors.diagnostics.push_back(
+            {"unreadable", {}, {file.file, 0, 0}, file.problem, {}});
+        return resolved;
+    }
+    const auto parsed = profile::parse_profile(*file.text, file.file);
+    if (!parsed.profile) {
+        resolved.errors.diagnostics = parsed.diagnostics;
+        return resolved;
+    }
+    const profile::Profile& profile = parsed.profile->profile;
+    resolved.wanted.name = profile.name;
+    const bool of_folder = contains(profile_folders(host.paths), folder_of_file(file.file));
+    if (of_folder && profile.lifecycle.autostart) {
+        resolved.wanted.origin = ledger::Origin::profiles_d;
+    }
+    resolved.wanted.start = start == Start::all || profile.lifecycle.autostart;
+    take_outcome(make_plan(host, {file.file, *file.text}, {}, nullptr), resolved);
+    // A profile that nobody asked to start may want what this host has not.
+    if (!resolved.wanted.start) resolved.denials.clear();
+    return resolved;
+}
+
+// What the ledger holds, and whether it lives. Nothing where there is no ledger yet.
+Result<std::vector<desired::Present>> read_present(const Host& host)
+{
+    std::vector<desired::Present> present;
+    auto ledger = ledger::Ledger::open(HostPath(host.paths.state), ledger::OpenMode::read_only);
+    if (!ledger) {
+        if (ledger.error().code() == Code::not_found) return present;
+        return fail(ledger.error());
+    }
+    std::map<SandboxId, ledger::Managed> managed;
+    for (ledger::Managed& one : TRY(ledger->managed())) managed.emplace(one.sandbox, one);
+    const std::string boot = TRY(sys::boot_id());
+    for (ledger::Sandbox& row : TRY(ledger->list(ledger::ListScope::live))) {
+        desired::Present one;
+        one.of_this_boot = (row.shim ? row.shim->boot_id : row.created.boot_id) == boot;
+        one.alive = row.shim && supervisor::is_alive(*row.shim);
+        if (one.alive && !ledger::is_active(row.state)) {
+            // A shim that waits for its next start, or one that is just leaving.
+            const auto claim = TRY(ledger->claim_of(row.id));
+            one.alive = claim && claim->verb == kRestartClaim;
+        }
+        if (const auto found = managed.find(row.id); found != managed.end()) {
+            one.managed = found->second;
+            const auto text = sys::read_file(row.plan_path, kMostRunningPlan);
+            auto plan = text ? plan::decode_file(*text)
+                             : Result<plan::ExecutionPlan>(fail(text.error()));
+            if (plan) one.plan = std::move(*plan);
+        }
+        one.row = std::move(row);
+        present.push_back(std::move(one));
+    }
+    return present;
+}
+
+Applied describe_step(const desired::Step& step, const std::vector<Resolved>& files)
+{
+    Applied item;
+    item.action = step.action;
+    item.name = step.name;
+    item.source = step.file;
+    item.changes = step.changes;
+    item.pending = step.pending;
+    item.why = step.why;
+    if (step.plan) item.plan_digest = step.plan->digest().str();
+    if (step.wanted) {
+        item.errors = files[*step.wanted].errors;
+        item.denials = files[*step.wanted].denials;
+    }
+    return item;
+}
+
+const desired::Present* present_of(const std::vector<desired::Present>& all,
+                                   const desired::Step& step)
+{
+    if (!step.present) return nullptr;
+    const auto found = std::ranges::find(all, *step.present,
+                                         [](const desired::Present& p) { return p.row.id; });
+    return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::vector<Resolved> resolve_files(const Host& host, const std::vector<DropIn>& files, Start start)
+{
+    std::vector<Resolved> resolved;
+    for (const DropIn& file : files) resolved.push_back(resolve_file(host, file, start));
+    return resolved;
+}
+
+std::string complaints(const ApplyResult& result)
+{
+    std::string text;
+    for (const Applied& item : result.items) {
+        if (item.action != Applied::Action::keep && item.action != Applied::Action::refuse)
+            continue;
+        text += item.source + ": " + item.why + "\n";
+        for (const Diagnostic& d : item.errors.diagnostics) text += format(d) + "\n";
+        text += resolve::render(item.denials);
+    }
+    return text;
+}
+
+Result<ApplyResult> carry_out(EmbeddedService& service, const ApplyOrder& order)
+{
+    const bool acts = order.mode == ApplyRequest::Mode::act;
+    sys::UniqueFd turn;
+    if (acts) turn = TRY(take_turn(service.host().paths));
+    const auto present = TRY(read_present(service.host()));
+    std::vector<desired::Wanted> wanted;
+    for (const Resolved& file : order.files) wanted.push_back(file.wanted);
+    const auto steps = desired::diff(wanted, present, order.scope);
+    ApplyResult result;
+    for (const desired::Step& step : steps) {
+        result.items.push_back(describe_step(step, order.files));
+    }
+    if (!acts) return result;
+
+    // Past here sandboxes change: every plan that is to run has been resolved.
+    const bool silent = complaints(result) == order.told;
+    StepRunner runner(service);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        runner.act(steps[i], present_of(present, steps[i]), result.items[i]);
+        const bool refusal = result.items[i].bad() && result.items[i].failure.empty();
+        if (refusal && silent) continue;
+        runner.record(steps[i], present_of(present, steps[i]), result.items[i]);
+    }
+    runner.settle();
+    return result;
+}
+
+Result<ApplyResult> EmbeddedService::apply(const ApplyRequest& request)
+{
+    ApplyOrder order;
+    order.mode = request.mode;
+    order.scope = {request.folders, request.asker};
+    if (request.plan) {
+        Resolved resolved;
+        resolved.wanted.file = request.plan->file;
+        take_outcome(TRY(plan_again(request.plan->text)), resolved);
+        order.files.push_back(std::move(resolved));
+        return carry_out(*this, order);
+    }
+    std::vector<DropIn> files;
+    for (const ProfileText& file : request.files) files.push_back({file.file, file.text, {}});
+    // Of the folder of profiles.d as a whole only autostart says what should run.
+    const auto folders = profile_folders(host_.paths);
+    const bool whole = std::ranges::any_of(
+        request.folders, [&](const std::string& folder) { return contains(folders, folder); });
+    order.files = resolve_files(host_, files, whole ? Start::only_autostart : Start::all);
+    return carry_out(*this, order);
+}
+
+}  // namespace sandbox::supervisor

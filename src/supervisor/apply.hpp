@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "supervisor/desired.hpp"
+#include "supervisor/drop_ins.hpp"
+#include "supervisor/embedded.hpp"
+
+// The hands of desired::diff.
+namespace sandbox::supervisor {
+
+// One file, resolved: what it wants, or why it wants nothing that can be had.
+struct Resolved {
+    desired::Wanted wanted;
+    ProfileErrors errors;
+    std::vector<resolve::Denial> denials;
+};
+
+// Files as the service resolves them today. A file of profiles.d belongs there when it asks for
+// autostart; `only_autostart` leaves the others lying.
+enum class Start { all, only_autostart };
+[[nodiscard]] std::vector<Resolved> resolve_files(const Host& host,
+                                                  const std::vector<DropIn>& files, Start start);
+
+// Reads the ledger, decides, and unless it only looks, acts: one apply at a time on this state.
+// `told` is what a former pass said of files that cannot be applied: the same again is not written
+// into the audit log a second time.
+struct ApplyOrder {
+    std::vector<Resolved> files;
+    desired::Scope scope;
+    ApplyRequest::Mode mode = ApplyRequest::Mode::act;
+    std::string told;
+};
+[[nodiscard]] Result<ApplyResult> carry_out(EmbeddedService& service, const ApplyOrder& order);
+
+// Everything that is wrong with the files of a result, as one text.
+std::string complaints(const ApplyResult& result);
+
+}  // namespace sandbox::supervisor

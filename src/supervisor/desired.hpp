@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ledger/records.hpp"
+#include "plan/plan.hpp"
+#include "supervisor/service.hpp"
+
+// What should be, what is, and what is to be done about the difference. Pure.
+namespace sandbox::supervisor::desired {
+
+// One file.
+struct Wanted {
+    std::string file;
+    std::string name;                         // the profile's; empty when it cannot be read
+    std::optional<plan::ExecutionPlan> plan;  // nothing: wrong or denied
+    ledger::Origin origin = ledger::Origin::apply;
+    bool start = true;  // false: it only lies there (profiles.d without autostart)
+};
+
+// One sandbox that is not `deleted`.
+struct Present {
+    ledger::Sandbox row;
+    bool alive = false;         // its shim lives
+    bool of_this_boot = true;   // its latest start was
+    std::optional<ledger::Managed> managed;   // nothing: `run` made it
+    std::optional<plan::ExecutionPlan> plan;  // what it runs; nothing: not readable
+};
+
+struct Scope {
+    std::vector<std::string> folders;  // of which all files are given
+    ApplyRequest::Asker asker = ApplyRequest::Asker::person;
+};
+
+struct Step {
+    Applied::Action action = Applied::Action::nothing;
+    std::string file;
+    std::string name;
+    std::optional<std::size_t> wanted;        // index
+    std::optional<SandboxId> present;         // the sandbox it is about, where there is one
+    std::optional<plan::ExecutionPlan> plan;  // what is to run afterwards
+    std::optional<ledger::Managed> adopt;     // record this file behind the present one
+    std::vector<plan::Change> changes;
+    std::vector<plan::Change> pending;
+    std::string why;
+};
+
+// In the order of the files, then what goes. Running it again after its steps were done gives
+// nothing to do.
+std::vector<Step> diff(const std::vector<Wanted>& wanted, const std::vector<Present>& present,
+                       const Scope& scope);
+
+}  // namespace sandbox::supervisor::desired
