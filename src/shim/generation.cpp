@@ -25,19 +25,17 @@ constexpr Millis kBootDeadline{15'000};
 class Launch {
 public:
     Launch(Generation& generation, const oci::SealedPrograms& programs, ClientEnds client,
-           Journal& journal, char* log_marker)
+           Journal& journal, char* log_marker, PrepareOptions options)
         : g_(generation), programs_(programs), client_(std::move(client)), journal_(journal),
-          log_marker_(log_marker)
+          log_marker_(log_marker), options_(std::move(options))
     {
     }
 
     Status run()
     {
         TRY_VOID(at("compile", compile()));
-        TRY_VOID(at("state-dir", make_directories()));
         TRY_VOID(at("cgroup", make_cgroups()));
         TRY_VOID(at("mask-placeholder", make_placeholders()));
-        if (!plan()->process.idle) TRY_VOID(at("log-worker", start_log()));
         TRY_VOID(at("crun", start_runtime()));
         TRY_VOID(at("evidence-sandbox", witness_sandbox()));
         TRY_VOID(at("handshake", shake_hands()));
@@ -65,7 +63,8 @@ private:
     Status compile()
     {
         step_ = "compile";
-        artifact_ = TRY(oci::compile(plan(), binding()));
+        artifact_ = options_.compiled ? std::move(options_.compiled)
+                                      : TRY(oci::compile(plan(), binding()));
         g_.artifact_digest = artifact_->config_digest;
         return {};
     }
@@ -105,10 +104,20 @@ private:
         step_ = "cgroup";
         groups_.emplace(TRY(oci::make_groups(plan(), binding())));
         failpoint("effect.cgroups");
-        if (!plan()->process.idle) {
-            leaf_ = TRY(oci::create_session_leaf(plan(), binding(), kServiceSession, *groups_));
-        }
         return {};
+    }
+
+    // What neither the runtime nor PID 1 needs to come up: done while they do.
+    Status meanwhile()
+    {
+        step_ = "meanwhile";
+        if (options_.meanwhile) TRY_VOID(options_.meanwhile());
+        TRY_VOID(at("state-dir", make_directories()));
+        if (plan()->process.idle) return {};
+        step_ = "cgroup-session";
+        leaf_ = TRY(oci::create_session_leaf(plan(), binding(), kServiceSession, *groups_));
+        TRY_VOID(at("cgroup-session", {}));
+        return at("log-worker", start_log());
     }
 
     Status make_placeholders()
@@ -149,8 +158,14 @@ private:
     Status start_runtime()
     {
         step_ = "crun";
-        g_.launched = TRY(
-            oci::launch(plan(), binding(), *artifact_, programs_, {.groups = &*groups_}));
+        oci::LaunchOptions options;
+        options.groups = &*groups_;
+        options.meanwhile = [this]() -> Status {
+            TRY_VOID(meanwhile());
+            step_ = "crun";
+            return {};
+        };
+        g_.launched = TRY(oci::launch(plan(), binding(), *artifact_, programs_, options));
         g_.pid1 = TRY(sys::identity_of(g_.launched->init_pid));
         journal_.observed(EntryKind::pid1_process, ledger::encode(g_.pid1));
         return {};
@@ -206,6 +221,7 @@ private:
     ClientEnds client_;
     Journal& journal_;
     char* log_marker_;
+    PrepareOptions options_;
     std::string step_ = "compile";
     std::optional<oci::OciArtifact> artifact_;
     std::optional<oci::Groups> groups_;  // of this launch only: opened once, used by four steps
@@ -219,13 +235,14 @@ private:
 
 std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
     LaunchRequest request, plan::ExecutionPlan plan, const oci::SealedPrograms& programs,
-    ClientEnds client, Journal& journal, Timing timing, char* log_marker)
+    ClientEnds client, Journal& journal, Timing timing, char* log_marker, PrepareOptions options)
 {
     auto generation = std::make_unique<Generation>();
     generation->request = std::move(request);
     generation->plan = std::move(plan);
     generation->timing = std::move(timing);
-    Launch launch(*generation, programs, std::move(client), journal, log_marker);
+    Launch launch(*generation, programs, std::move(client), journal, log_marker,
+                  std::move(options));
     if (auto status = launch.run(); !status) {
         return std::unexpected(LaunchFailure{launch.step(), std::move(status.error()),
                                              std::move(generation->evidence)});

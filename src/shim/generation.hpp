@@ -2,6 +2,7 @@
 #pragma once
 
 #include <expected>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/result.hpp"
 #include "driver/driver.hpp"
+#include "driver/oci/compile.hpp"
 #include "driver/oci/launch.hpp"
 #include "plan/plan.hpp"
 #include "shim/guest_link.hpp"
@@ -49,12 +51,21 @@ struct LaunchFailure {
     std::vector<driver::Evidence> evidence;  // as far as it was read
 };
 
+// What a first launch brings along and a later one has no use for.
+struct PrepareOptions {
+    // Compiled while the intents became durable; nothing: compiled now.
+    std::optional<driver::oci::OciArtifact> compiled;
+    // Called while the runtime is at work. Its failure is the step "meanwhile".
+    std::function<Status()> meanwhile;
+};
+
 // From durable intents to the gate: directories, cgroups, log worker, crun, evidence, handshake,
 // session, evidence again. Nothing of the workload has run when it returns, in either case. On
 // failure what was made is still there: the caller unwinds the ledger.
 [[nodiscard]] std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
     LaunchRequest request, plan::ExecutionPlan plan, const driver::oci::SealedPrograms& programs,
-    ClientEnds client, Journal& journal, Timing timing, char* log_marker);
+    ClientEnds client, Journal& journal, Timing timing, char* log_marker,
+    PrepareOptions options = {});
 
 // Opens the gate. Requires: every piece of evidence held and was recorded by the caller or will be
 // before the answer to the client. For an idle sandbox there is no gate.

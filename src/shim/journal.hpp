@@ -21,6 +21,10 @@ class Journal {
 public:
     [[nodiscard]] static Result<Journal> open(const std::string& state_root);
 
+    // Walks through the commit of a launch and its end and takes it back: statements are compiled
+    // and pages read by the time a client waits for them. Nothing is written, failure is no matter.
+    void rehearse();
+
     // Requires: called once, before anything below.
     void bind(const LaunchRequest& request);
 

@@ -10,6 +10,7 @@
 
 #include "base/failpoint.hpp"
 #include "canon/json.hpp"
+#include "driver/oci/compile.hpp"
 #include "driver/resources.hpp"
 #include "shim/generation.hpp"
 #include "shim/keeper.hpp"
@@ -17,8 +18,8 @@
 #include "sys/net/unix.hpp"
 
 // sandbox-shim shim:ID STATE RUNTIME RUNTIME-DIGEST INIT INIT-DIGEST, with the launcher's socket as
-// descriptor 3. Started before the plan exists: it seals the programs meanwhile and touches nothing
-// until the request says that the intents are durable.
+// descriptor 3. Started before the plan exists: it seals the programs meanwhile, reads the request
+// while its intents become durable, and touches nothing until it is told that they are.
 namespace sandbox::shim {
 
 namespace {
@@ -32,6 +33,8 @@ struct Start {
     LaunchRequest request;
     plan::ExecutionPlan plan;
     ClientEnds client;
+    // Nothing when it could not be compiled: the launch tries again and says why.
+    std::optional<driver::oci::OciArtifact> compiled;
 };
 
 // Nothing; or the request with its descriptors: the packet names which of the three came.
@@ -51,7 +54,20 @@ Result<std::optional<Start>> await_request(int socket)
     client.in = take(request.stdin_open);
     client.out = take(request.out != Output::log_only);
     client.err = take(request.err != Output::log_only);
-    return std::optional<Start>(Start{std::move(request), std::move(plan), std::move(client)});
+    std::optional<driver::oci::OciArtifact> compiled;
+    if (auto artifact = driver::oci::compile(plan, request.binding))
+        compiled = std::move(*artifact);
+    return std::optional<Start>(
+        Start{std::move(request), std::move(plan), std::move(client), std::move(compiled)});
+}
+
+// False: the launcher ended, or its commit failed, and no intent of ours stands in the ledger.
+Result<bool> await_go(int socket)
+{
+    const auto packet = TRY(sys::recv_fds(socket, kGo.size(), 0));
+    if (packet.bytes.empty()) return false;
+    if (packet.bytes == kGo) return true;
+    return fail(Code::corrupt, "the launcher said something else than go");
 }
 
 void tell(int socket, const Reply& reply)
@@ -105,7 +121,9 @@ Status save_evidence(const Generation& generation)
 // Undoes what this generation made, newest first, and says so in the ledger.
 Status unwind(Journal& journal, const LaunchRequest& request, ledger::State final_state)
 {
-    auto run_root = TRY(sys::open_dir(request.binding.run_dir.str() + "/.."));
+    // Not through the sandbox's own folder: a launch may fail before it is made.
+    const std::string& run_dir = request.binding.run_dir.str();
+    auto run_root = TRY(sys::open_dir(run_dir.substr(0, run_dir.rfind('/'))));
     auto state_root = TRY(sys::open_dir(request.state_root));
     driver::ResourceContext context;
     context.run_root = run_root.get();
@@ -206,14 +224,15 @@ Result<ledger::Exit> keep(Generation& running, Journal& journal, sys::UniqueFd l
     TRY_VOID(open_gate(running));
     running.timing.mark("gate");
     failpoint("gate.after");
+    audit::Launched launched = launched_event(running);
     // Goes with the state folder when the sandbox is not kept.
     if (running.request.on_exit == OnExit::keep) TRY_VOID(save_evidence(running));
     failpoint("effect.evidence-file");
     running.timing.mark("evidence-file");
     if (in_foreground(running.request) && keeper.ended_at_once(kAtOnce)) {
-        return keeper.keep(launched_event(running));
+        return keeper.keep(std::move(launched));
     }
-    TRY_VOID(journal.running(running.pid1, launched_event(running)));
+    TRY_VOID(journal.running(running.pid1, std::move(launched)));
     running.timing.mark("running-commit");
     TRY_VOID(keeper.open_for_business());
     return keeper.keep(std::nullopt);
@@ -229,6 +248,15 @@ void save_timing(Timing timing, const LaunchRequest& request)
     }
 }
 
+// A client that was just told wakes on this very CPU, where it would wait until our clean-up sleeps.
+// Its socket closes as it goes.
+constexpr Millis kFarewell{5};
+
+void let_go(int launcher)
+{
+    static_cast<void>(sys::poll_one(launcher, 0, sys::Deadline::after(kFarewell)));
+}
+
 int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedPrograms& programs,
                     sys::UniqueFd launcher, Timing timing, char* marker)
 {
@@ -236,12 +264,18 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
     // For the bad news: the keeper drops its clients once they have their answer.
     const auto spare = sys::duplicate(launcher.get());
     const int to_launcher = spare ? spare->get() : -1;
-    auto joined = leave_callers_cgroup(request.cgroup_parent, start.plan->resources.controllers);
-    timing.mark("shim-cgroup");
-    failpoint("effect.shim-cgroup");
-    auto generation = joined ? prepare(std::move(start.request), std::move(start.plan), programs,
-                                       std::move(start.client), journal, std::move(timing), marker)
-                             : std::unexpected(LaunchFailure{"shim-cgroup", joined.error(), {}});
+    PrepareOptions options;
+    options.compiled = std::move(start.compiled);
+    options.meanwhile = [&request, &journal,
+                         controllers = start.plan->resources.controllers]() -> Status {
+        TRY_VOID(leave_callers_cgroup(request.cgroup_parent, controllers));
+        failpoint("effect.shim-cgroup");
+        journal.rehearse();
+        return {};
+    };
+    auto generation = prepare(std::move(start.request), std::move(start.plan), programs,
+                              std::move(start.client), journal, std::move(timing), marker,
+                              std::move(options));
     if (!generation) return give_up(request, journal, to_launcher, std::move(generation.error()));
     auto ended = keep(**generation, journal, std::move(launcher));
     if (!ended) {
@@ -250,8 +284,10 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
         return give_up(request, journal, to_launcher, std::move(failure));
     }
     timing = std::move((*generation)->timing);
-    generation->reset();
     failpoint("ended.told");
+    let_go(to_launcher);
+    timing.mark("client-gone");
+    generation->reset();
     const auto cleaned = unwind(journal, request, ledger::State::stopped);
     failpoint("cleaned.returned");
     save_timing(std::move(timing), request);
@@ -284,6 +320,14 @@ int run(char** argv)
         tell(launcher.get(), Failed{"request", start.error().message()});
         return 1;
     }
+    timing.mark("request");
+    const auto go = await_go(launcher.get());
+    if (go && !*go) return 0;
+    if (!go) {
+        tell(launcher.get(), Failed{"go", go.error().message()});
+        return 1;
+    }
+    timing.mark("go");
     // The ledger may not have existed when we started.
     if (!journal) journal = Journal::open(argv[2]);
     if (!programs || !journal) {
@@ -301,7 +345,6 @@ int run(char** argv)
     }
     journal->bind((*start)->request);
     failpoint("shim.bound");
-    timing.mark("request");
     return launch_and_keep(std::move(**start), *journal, *programs, std::move(launcher),
                            std::move(timing), argv[1]);
 }

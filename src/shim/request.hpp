@@ -9,11 +9,14 @@
 #include "base/result.hpp"
 #include "driver/driver.hpp"
 
-// What a supervisor hands a fresh shim once the intents are durable: a JSON text in a sealed memfd,
-// with up to three descriptors beside it. One release on both sides, so the codec is strict.
+// What a supervisor hands a fresh shim while the intents become durable: a JSON text in a sealed
+// memfd, with up to three descriptors beside it. One release on both sides, so the codec is strict.
 namespace sandbox::shim {
 
 inline constexpr int kRequestVersion = 1;
+
+// The packet behind the request: its intents are durable. Until then the shim only reads.
+inline constexpr std::string_view kGo = "go";
 
 enum class OnExit { keep, remove };  // `remove` is --rm: logs stay, the rest goes
 enum class Output { log_only, plain, terminal };  // terminal: escaped before it reaches the client

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <csignal>
+#include <functional>
 
 #include "base/failpoint.hpp"
 #include "canon/json.hpp"
@@ -37,6 +38,8 @@ struct Prepared {
     std::vector<ledger::Intent> intents;
     std::string operation;
 };
+
+using HandOver = std::function<Status(std::vector<shim::JournaledIntent>)>;
 
 std::string name_of(const RunRequest& request, const plan::ExecutionPlan& plan, const SandboxId& id)
 {
@@ -119,12 +122,12 @@ Status check_capacity(const Host& host, ledger::Ledger& ledger)
                                               std::to_string(most) + " may: stop one first");
 }
 
-// One commit: the row, the id range, every intent, the claim and the audit line.
-Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledger::Ledger& ledger,
-                                                          Prepared& p,
-                                                          const plan::ExecutionPlan& plan,
-                                                          const RunRequest& request,
-                                                          const sys::ProcessIdentity& shim)
+// One commit: the row, the id range, every intent, the claim and the audit line. `hand_over` is
+// called when ids and intents have their numbers, so that the shim reads them while they become
+// durable; it acts only once it is released, after this has returned.
+Status commit_intents(const Host& host, ledger::Ledger& ledger, Prepared& p,
+                      const plan::ExecutionPlan& plan, const RunRequest& request,
+                      const sys::ProcessIdentity& shim, const HandOver& hand_over)
 {
     failpoint("intent.before");
     ledger::Sandbox row = TRY(describe(host, p, plan, request, shim));
@@ -136,6 +139,12 @@ Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledg
         transaction.allocate_ids(row.id, {host.config.id_base, host.config.id_ranges}));
     p.binding.id_base = range.first;
     const std::uint64_t first = TRY(transaction.intend(row.id, p.intents));
+    std::vector<shim::JournaledIntent> journaled;
+    for (std::size_t i = 0; i < p.intents.size(); ++i) {
+        journaled.push_back(
+            {first + i, std::string(ledger::to_string(p.intents[i].kind)), p.intents[i].name});
+    }
+    TRY_VOID(hand_over(std::move(journaled)));
     TRY_VOID(transaction.observed(first, ledger::encode(shim)));
     TRY_VOID(transaction.set_state(row.id, ledger::State::prepared));
     TRY(transaction.claim({p.operation, row.id, "run", row.plan_digest, shim, "launch",
@@ -147,12 +156,7 @@ Result<std::vector<shim::JournaledIntent>> commit_intents(const Host& host, ledg
     failpoint("intent.before-commit");
     TRY_VOID(transaction.commit());
     failpoint("intent.after");
-    std::vector<shim::JournaledIntent> journaled;
-    for (std::size_t i = 0; i < p.intents.size(); ++i) {
-        journaled.push_back(
-            {first + i, std::string(ledger::to_string(p.intents[i].kind)), p.intents[i].name});
-    }
-    return journaled;
+    return {};
 }
 
 shim::Output output_to(int fd)
@@ -273,9 +277,6 @@ Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim ear
     Prepared prepared = TRY(prepare_launch(host, early.id, name, plan));
 
     shim::LaunchRequest message;
-    message.intents = TRY(
-        commit_intents(host, ledger, prepared, plan, request, early.shim.identity));
-    message.binding = prepared.binding;
     message.plan_file = TRY(plan::encode_file(plan));
     message.operation = prepared.operation;
     message.state_root = host.paths.state;
@@ -297,7 +298,13 @@ Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim ear
         if (message.out != shim::Output::log_only) fds.push_back(STDOUT_FILENO);
         if (message.err != shim::Output::log_only) fds.push_back(STDERR_FILENO);
     }
-    TRY_VOID(submit(early.shim.connection, message, fds));
+    TRY_VOID(commit_intents(host, ledger, prepared, plan, request, early.shim.identity,
+                            [&](std::vector<shim::JournaledIntent> intents) {
+                                message.intents = std::move(intents);
+                                message.binding = prepared.binding;
+                                return submit(early.shim.connection, message, fds);
+                            }));
+    TRY_VOID(release(early.shim.connection));
     failpoint("submit.after");
     input.read.reset();
     Attendant attendant(early.shim, request.attach, std::move(input.write));

@@ -123,6 +123,8 @@ Result<FreshShim> start_shim(const Host& host, const SandboxId& id)
                      sys::Pidfd(std::move(child.pidfd), child.pid), std::move(identity)};
 }
 
+Status release(ShimConnection& connection) { return sys::send_fds(connection.fd(), shim::kGo, {}); }
+
 Status submit(ShimConnection& connection, const shim::LaunchRequest& request,
               std::span<const int> fds)
 {

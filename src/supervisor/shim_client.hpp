@@ -42,7 +42,10 @@ struct FreshShim {
 // yet; closing the connection ends it.
 [[nodiscard]] Result<FreshShim> start_shim(const Host& host, const SandboxId& id);
 
-// Hands over the request; `fds` are stdin, stdout, stderr as far as the request names them.
+// Says that the intents of the submitted request are durable: the shim acts from here on.
+[[nodiscard]] Status release(ShimConnection& connection);
+
+// Hands over the request, before its intents are committed; `fds` are stdin, stdout, stderr as far as the request names them.
 [[nodiscard]] Status submit(ShimConnection& connection, const shim::LaunchRequest& request,
                             std::span<const int> fds);
 

@@ -54,8 +54,9 @@ std::string drain(int diagnostics)
 class Launch {
 public:
     Launch(const plan::ExecutionPlan& plan, const Binding& binding, const OciArtifact& artifact,
-           const SealedPrograms& programs, const Groups* known)
-        : plan_(plan), binding_(binding), artifact_(artifact), programs_(programs), known_(known)
+           const SealedPrograms& programs, const LaunchOptions& options)
+        : plan_(plan), binding_(binding), artifact_(artifact), programs_(programs),
+          options_(options)
     {
     }
 
@@ -76,8 +77,8 @@ private:
     Result<Launched> attempt(sys::Deadline deadline)
     {
         std::optional<Groups> opened;
-        if (known_ == nullptr) opened.emplace(TRY(open_groups(plan_, binding_)));
-        const Groups& groups = known_ != nullptr ? *known_ : *opened;
+        if (options_.groups == nullptr) opened.emplace(TRY(open_groups(plan_, binding_)));
+        const Groups& groups = options_.groups != nullptr ? *options_.groups : *opened;
         PreparedSources sources = TRY(prepare_sources(artifact_, binding_));
         std::vector<SourceIdentity> identities = sources.identities;
         failpoint("effect.sources");
@@ -85,6 +86,7 @@ private:
         failpoint("effect.launcher");
         if (plan_->resources.version == plan::CgroupVersion::v2)
             TRY_VOID(finish_v2(groups, deadline));
+        if (options_.meanwhile) TRY_VOID(options_.meanwhile());
         TRY_VOID(await_init(deadline));
         failpoint("effect.init-up");
         return Launched{std::move(channel_),
@@ -218,7 +220,7 @@ private:
     const Binding& binding_;
     const OciArtifact& artifact_;
     const SealedPrograms& programs_;
-    const Groups* known_;
+    const LaunchOptions& options_;
     sys::UniqueFd channel_;
     sys::UniqueFd diagnostics_;
     std::optional<sys::Pidfd> init_;
@@ -245,7 +247,7 @@ Result<Launched> launch(const plan::ExecutionPlan& plan, const Binding& binding,
     if (plan->resources.version == plan::CgroupVersion::none || plan->resources.controllers.empty())
         return fail(Code::invalid_argument,
                     "no cgroup to hold the sandbox: the runtime would ignore every limit");
-    return Launch(plan, binding, artifact, programs, options.groups)
+    return Launch(plan, binding, artifact, programs, options)
         .run(sys::Deadline::after(options.deadline));
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -88,11 +89,14 @@ struct Groups;  // groups.hpp
 struct LaunchOptions {
     std::chrono::milliseconds deadline{15'000};  // until INIT_UP (design 12: boot 15 s)
     const Groups* groups = nullptr;              // of make_groups(); null: opened anew
+    // Called once while the runtime is at work, which takes longer than all the rest; its failure
+    // is the launch's.
+    std::function<Status()> meanwhile;
 };
 
 struct Launched {
-    sys::UniqueFd channel;    // SEQPACKET to PID 1; closing it ends the sandbox
-    sys::Pidfd init;    // PID 1, seen from here
+    sys::UniqueFd channel;  // SEQPACKET to PID 1; closing it ends the sandbox
+    sys::Pidfd init;  // PID 1, seen from here
     int init_pid = -1;  // its pid here; valid while `init` is
     // crun: reap with wait_exit when it ends (status 0 expected), do not wait for it.
     sys::Pidfd runtime;

@@ -80,6 +80,21 @@ protected:
 constexpr ledger::Exit kSeven{
     .code = 7, .signal = 0, .reason = ledger::ExitReason::exited, .oom_kills = 0};
 
+TEST_F(Ledgered, ARehearsalLeavesNothingBehindAndTheRealCommitStillHolds)
+{
+    Journal j = journal();
+    j.observed(EntryKind::run_dir, "{\"device\":1,\"inode\":2}");
+    const auto before = row().state;
+    j.rehearse();
+    EXPECT_EQ(row().state, before);
+    EXPECT_FALSE(row().exit);
+    EXPECT_EQ(VALUE(ledger_.entries(id()))[2].state, EntryState::intent);
+    EXPECT_TRUE(VALUE(ledger_.queued_audit()).empty());
+    EXPECT_OK(j.running(ledger::test::self(), launched()));
+    EXPECT_EQ(VALUE(ledger_.entries(id()))[2].state, EntryState::observed);
+    EXPECT_EQ(row().state, ledger::State::running);
+}
+
 TEST_F(Ledgered, RunningMakesObservationsStateAndAuditDurableTogether)
 {
     Journal j = journal();

@@ -154,6 +154,16 @@ TEST(Submit, HandsOverASealedRequestFirstAndTheClientsDescriptorsBehindIt)
               VALUE(sys::identity_of_fd(pipe.write.get())));
 }
 
+TEST(Release, SaysGoInAPacketOfItsOwn)
+{
+    auto pair = VALUE(sys::socket_pair(sys::SocketType::seqpacket));
+    ShimConnection connection(std::move(pair.first));
+    EXPECT_OK(release(connection));
+    const auto packet = VALUE(sys::recv_fds(pair.second.get(), 16, 0));
+    EXPECT_EQ(packet.bytes, shim::kGo);
+    EXPECT_TRUE(packet.fds.empty());
+}
+
 TEST(StartShim, WithoutTheProgramGivesAConnectionThatEnds)
 {
     Host host;
