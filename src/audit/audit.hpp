@@ -106,7 +106,8 @@ struct Violation {
     bool operator==(const Violation&) const = default;
 };
 
-// Lifecycle acts by a person or by us: stop, kill, pause, resume, restart, time-out.
+// Lifecycle acts by a person or by us: create, start, stop, kill, pause, resume, rm, timeout, ttl,
+// idle.
 struct Acted {
     std::string verb;
     std::string why;
@@ -151,11 +152,48 @@ struct Reconciled {
     bool operator==(const Reconciled&) const = default;
 };
 
+// The shim starts the sandbox again by its restart policy; its next generation follows the pause.
+struct Restarting {
+    std::uint32_t attempt = 0;  // in a row, this one counted
+    std::optional<std::uint32_t> most;  // max_restarts
+    std::uint64_t delay_ms = 0;
+    std::string why;  // "exit status 1", "unhealthy", …
+    bool operator==(const Restarting&) const = default;
+};
+
+// Written when it changes, not for every check.
+struct HealthChanged {
+    std::string health;  // "healthy" "unhealthy"
+    std::uint32_t failures = 0;  // in a row
+    std::string detail;  // of the last check that failed
+    bool operator==(const HealthChanged&) const = default;
+};
+
+// Live keys of another plan were applied to a sandbox that runs; the limits as read back.
+struct Updated {
+    std::string previous_digest;
+    std::string plan_digest;
+    std::vector<ControlEvidence> controls;
+    bool operator==(const Updated&) const = default;
+};
+
+// Desired state did something to a sandbox, or could not; `source` is the file behind it.
+struct Applied {
+    std::string action;  // "create" "start" "update" "replace" "remove" "keep" "refuse"
+    std::string source;
+    std::string plan_digest;  // wanted; empty where nothing is
+    std::string previous_digest;  // of what was there; may be empty
+    std::vector<std::string> keys;  // of the profile that differ
+    std::string why;
+    std::string failure;  // empty: it was done
+    bool operator==(const Applied&) const = default;
+};
+
 using Body = std::variant<Resolved, Denied, Launched, LaunchFailed, SessionOpened, Violation, Acted,
-                          Exited, Cleaned, Reconciled>;
+                          Exited, Cleaned, Reconciled, Restarting, HealthChanged, Updated, Applied>;
 
 // "resolved" "denied" "launched" "launch-failed" "session-opened" "violation" "acted" "exited"
-// "cleaned" "reconciled", in the order of Body.
+// "cleaned" "reconciled" "restarting" "health" "updated" "applied", in the order of Body.
 std::string_view event_name(const Body& body) noexcept;
 
 // Who the event is about and when it was; all of it given by the caller.

@@ -15,8 +15,8 @@ using plan::Fields;
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Body>> kEvents{
-    "resolved",  "denied", "launched", "launch-failed", "session-opened",
-    "violation", "acted",  "exited",   "cleaned",       "reconciled"};
+    "resolved", "denied",  "launched",   "launch-failed", "session-opened", "violation", "acted",
+    "exited",   "cleaned", "reconciled", "restarting",    "health",         "updated",   "applied"};
 
 // A workload chooses some of this text: it must neither break the JSON nor a reader's terminal.
 std::string safe(const std::string& text) { return escaped(text); }
@@ -162,6 +162,36 @@ Json body_json(const Reconciled& body)
     return {{"sandboxes", body.sandboxes}, {"actions", std::move(actions)}};
 }
 
+Json body_json(const Restarting& body)
+{
+    return {{"attempt", body.attempt},
+            {"most", or_null(body.most)},
+            {"delay_ms", body.delay_ms},
+            {"why", safe(body.why)}};
+}
+
+Json body_json(const HealthChanged& body)
+{
+    return {{"health", body.health}, {"failures", body.failures}, {"detail", safe(body.detail)}};
+}
+
+Json body_json(const Updated& body)
+{
+    return {{"previous_digest", body.previous_digest},
+            {"plan_digest", body.plan_digest},
+            {"controls", evidence_json(body.controls)}};
+}
+
+Json body_json(const Applied& body)
+{
+    Json keys = Json::array();
+    for (const std::string& key : body.keys) keys.push_back(safe(key));
+    return {{"action", body.action},           {"source", safe(body.source)},
+            {"plan_digest", body.plan_digest}, {"previous_digest", body.previous_digest},
+            {"keys", std::move(keys)},         {"why", safe(body.why)},
+            {"failure", safe(body.failure)}};
+}
+
 std::vector<ControlEvidence> evidence(Fields& fields)
 {
     std::vector<ControlEvidence> out;
@@ -286,6 +316,25 @@ Body read_body(std::string_view event, Fields& fields)
                       fields.number<std::uint64_t>("oom_kills")};
     }
     if (event == "cleaned") return read_cleaned(fields);
+    if (event == "restarting") {
+        return Restarting{fields.number<std::uint32_t>("attempt"),
+                          fields.maybe_number<std::uint32_t>("most"),
+                          fields.number<std::uint64_t>("delay_ms"), fields.text("why")};
+    }
+    if (event == "health") {
+        return HealthChanged{fields.text("health"), fields.number<std::uint32_t>("failures"),
+                             fields.text("detail")};
+    }
+    if (event == "updated") {
+        return Updated{fields.text("previous_digest"), fields.text("plan_digest"),
+                       evidence(fields)};
+    }
+    if (event == "applied") {
+        return Applied{fields.text("action"),      fields.text("source"),
+                       fields.text("plan_digest"), fields.text("previous_digest"),
+                       fields.texts("keys"),       fields.text("why"),
+                       fields.text("failure")};
+    }
     return read_reconciled(fields);
 }
 

@@ -107,6 +107,37 @@ std::string details(const Reconciled& body)
     return out;
 }
 
+std::string details(const Restarting& body)
+{
+    std::string text = "attempt " + std::to_string(body.attempt);
+    if (body.most) text += " of " + std::to_string(*body.most);
+    return line(text + " in " + std::to_string(body.delay_ms) + " ms: " + body.why);
+}
+
+std::string details(const HealthChanged& body)
+{
+    std::string text = body.health;
+    if (body.failures > 0) text += ", " + std::to_string(body.failures) + " failures in a row";
+    return line(body.detail.empty() ? text : text + ": " + body.detail);
+}
+
+std::string details(const Updated& body)
+{
+    return line("plan " + body.plan_digest + " in place of " + body.previous_digest) +
+           render_evidence(body.controls);
+}
+
+std::string details(const Applied& body)
+{
+    std::string keys;
+    for (const std::string& key : body.keys) keys += (keys.empty() ? " (" : ", ") + key;
+    if (!keys.empty()) keys += ")";
+    std::string out = line(body.action + keys + " for " + body.source);
+    if (!body.why.empty()) out += line(body.why);
+    if (!body.failure.empty()) out += line("failed: " + body.failure);
+    return out;
+}
+
 }  // namespace
 
 std::string render(const AuditRecord& record)

@@ -25,6 +25,7 @@ public:
         files();
         limits();
         process();
+        lifecycle();
         std::sort(plan_.controls.begin(), plan_.controls.end());
     }
 
@@ -136,6 +137,31 @@ private:
         for (const auto& [limit, value] : process.rlimits) {
             add("rlimit." + limit, "setrlimit soft and hard", std::to_string(value));
         }
+    }
+
+    void lifecycle()
+    {
+        const profile::Lifecycle& lifecycle = plan_.request.lifecycle;
+        if (lifecycle.restart != profile::RestartPolicy::no) {
+            std::string planned(profile::to_string(lifecycle.restart));
+            planned += ", back-off " + format_duration(lifecycle.backoff);
+            if (lifecycle.max_restarts) {
+                planned += ", at most " + std::to_string(*lifecycle.max_restarts) + " in a row";
+            }
+            add("lifecycle.restart", "shim, a new generation", std::move(planned));
+        }
+        if (lifecycle.ttl) {
+            add("lifecycle.ttl", "shim timer", format_duration(*lifecycle.ttl));
+        }
+        if (lifecycle.idle_timeout) {
+            add("lifecycle.idle_timeout", "shim timer", format_duration(*lifecycle.idle_timeout));
+        }
+        if (!lifecycle.health) return;
+        const profile::Health& health = *lifecycle.health;
+        add("lifecycle.health", "session in a leaf of its own",
+            "every " + format_duration(health.interval) + ", within " +
+                format_duration(health.timeout) + ", " + std::to_string(health.retries) +
+                " failures in a row");
     }
 
     PlanContent& plan_;

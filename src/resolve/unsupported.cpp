@@ -65,29 +65,6 @@ void check_network(Draft& draft)
     }
 }
 
-void check_lifecycle(Draft& draft)
-{
-    const profile::Lifecycle& lifecycle = draft.profile().lifecycle;
-    if (lifecycle.restart != profile::RestartPolicy::no) {
-        refuse(draft, "restart-unsupported", "lifecycle.restart",
-               "restart = \"" + std::string(to_string(lifecycle.restart)) + "\"",
-               "set restart = \"no\" and start it again from outside");
-    }
-    if (lifecycle.health) {
-        refuse(draft, "health-unsupported", "lifecycle.health", "a health check runs",
-               "remove health and check from outside");
-    }
-    if (lifecycle.ttl) {
-        refuse(draft, "ttl-unsupported", "lifecycle.ttl",
-               "ttl = " + format_duration(*lifecycle.ttl), "set process.timeout instead");
-    }
-    if (lifecycle.idle_timeout) {
-        refuse(draft, "idle-timeout-unsupported", "lifecycle.idle_timeout",
-               "idle_timeout = " + format_duration(*lifecycle.idle_timeout),
-               "set process.timeout instead");
-    }
-}
-
 }  // namespace
 
 void check_unsupported(Draft& draft)
@@ -95,7 +72,6 @@ void check_unsupported(Draft& draft)
     const profile::Profile& profile = draft.profile();
     check_files(draft);
     check_network(draft);
-    check_lifecycle(draft);
     for (const profile::Secret& secret : profile.secrets) {
         refuse(draft, "secrets-unsupported", "secrets." + secret.name,
                "secret " + secret.name + " is given to the workload",

@@ -255,8 +255,11 @@ Status verify(const plan::ExecutionPlan& plan, const std::vector<Evidence>& evid
     for (const Evidence& one : evidence)
         if (!one.held) note(one.name, "planned " + one.planned + ", observed " + one.observed);
     for (const plan::Control& control : plan->controls) {
-        // Witnessed by the supervisor (a count) and the shim (a timer), not by the kernel.
-        if (control.name.starts_with("admission.") || control.name == "process.timeout") continue;
+        // Held by the supervisor (a count) and the shim (timers, checks), not by the kernel.
+        if (control.name.starts_with("admission.") || control.name.starts_with("lifecycle.") ||
+            control.name == "process.timeout") {
+            continue;
+        }
         // Nothing of a workload runs in an idle sandbox: each session is witnessed when it comes.
         if (plan->process.idle && is_of_session(control.name)) continue;
         if (std::ranges::find(evidence, control.name, &Evidence::name) == evidence.end())

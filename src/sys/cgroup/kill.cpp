@@ -119,6 +119,18 @@ Status change_state(int dir, const std::string& path, State wanted, Deadline dea
     return {};
 }
 
+// A child that was frozen by itself (a paused workload) stays so when its parent goes on.
+Status thaw_children(int dir)
+{
+    for (const std::string& path : TRY(subtree(dir))) {
+        const auto own = read_file_at(dir, path + "/freezer.self_freezing", 64);
+        if (path == "." || !own || trimmed(*own) != "1") continue;
+        auto thawed = write_control_at(dir, path + "/freezer.state", "THAWED");
+        if (!thawed && !vanished(thawed.error())) return thawed;
+    }
+    return {};
+}
+
 Status remove_dirs(int dir, const std::string& path, Deadline deadline)
 {
     auto below = TRY(subtree(dir));
@@ -179,7 +191,10 @@ Status CgroupTree::kill_round(Deadline deadline) const
     auto handles = handles_of(*this);
     const Status signalled = handles ? signal_all(*handles) : Status{};
     // Whatever went wrong, nothing is left frozen: a frozen process never dies.
-    if (v1 != dirs_.end()) TRY_VOID(change_state(v1->fd.get(), v1->path, State::thawed, deadline));
+    if (v1 != dirs_.end()) {
+        TRY_VOID(thaw_children(v1->fd.get()));
+        TRY_VOID(change_state(v1->fd.get(), v1->path, State::thawed, deadline));
+    }
     if (!stopped && stopped.error().code() != Code::deadline_exceeded) return stopped;
     if (!handles) return std::unexpected(std::move(handles).error());
     if (!signalled) return signalled;

@@ -44,7 +44,17 @@ std::vector<AuditRecord> records()
         Exited{"", 7, std::nullopt, "exited", 0},
         Cleaned{
             {{"cgroup", "/sandbox/x", true, true, true}, {"file", "/run/x", true, false, false}}},
-        Reconciled{4, {{"aaaa", "removed", "gone"}}}};
+        Reconciled{4, {{"aaaa", "removed", "gone"}}},
+        Restarting{2, 5, 400, "exit status 1"},
+        HealthChanged{"unhealthy", 3, "exit status 1"},
+        Updated{"sha256:a", "sha256:b", {{"limit.pids", "cgroup v1 pids.max", "9", "9", true}}},
+        Applied{"update",
+                "/etc/sandbox/profiles.d/web.toml",
+                "sha256:b",
+                "sha256:a",
+                {"resources.pids"},
+                "every change can be applied",
+                ""}};
     std::vector<AuditRecord> out;
     for (Body& body : bodies) out.push_back({subject, std::move(body)});
     return out;

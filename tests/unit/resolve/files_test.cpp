@@ -237,14 +237,6 @@ TEST(ResolveUnsupported, RefusesEachKeyThisReleaseDoesNotEnforceByItsOwnReason)
          [](profile::Profile& p) { p.network.mode = NetworkMode::egress; }},
         {"secrets-unsupported secrets.TOKEN",
          [](profile::Profile& p) { p.secrets = {{"TOKEN", "TOKEN", std::nullopt}}; }},
-        {"restart-unsupported lifecycle.restart",
-         [](profile::Profile& p) { p.lifecycle.restart = profile::RestartPolicy::always; }},
-        {"health-unsupported lifecycle.health",
-         [](profile::Profile& p) { p.lifecycle.health = profile::Health{{"/bin/true"}}; }},
-        {"ttl-unsupported lifecycle.ttl",
-         [](profile::Profile& p) { p.lifecycle.ttl = Millis{1000}; }},
-        {"idle-timeout-unsupported lifecycle.idle_timeout",
-         [](profile::Profile& p) { p.lifecycle.idle_timeout = Millis{1000}; }},
         {"terminal-unsupported process.terminal",
          [](profile::Profile& p) { p.process.terminal = true; }},
         {"microvm-size-without-microvm microvm", [](profile::Profile& p) { p.microvm.cpus = 2; }}};
@@ -253,6 +245,28 @@ TEST(ResolveUnsupported, RefusesEachKeyThisReleaseDoesNotEnforceByItsOwnReason)
         spoil(world.profile);
         EXPECT_THAT(verdict(world), ElementsAre("UNSUPPORTED_REQUIREMENT " + denial));
     }
+}
+
+TEST(ResolveLifecycle, NamesWhatHoldsEachKey)
+{
+    World world = hello();
+    EXPECT_EQ(control(planned(world), "lifecycle.restart"), "(no such control)");
+    profile::Lifecycle& lifecycle = world.profile.lifecycle;
+    lifecycle.restart = profile::RestartPolicy::on_failure;
+    lifecycle.backoff = Millis{1500};
+    EXPECT_EQ(control(planned(world), "lifecycle.restart"),
+              "shim, a new generation = on-failure, back-off 1s500ms");
+    lifecycle.max_restarts = 5;
+    lifecycle.ttl = Millis{7'200'000};
+    lifecycle.idle_timeout = Millis{600'000};
+    lifecycle.health = profile::Health{{"/bin/true"}};
+    const auto plan = planned(world);
+    EXPECT_EQ(control(plan, "lifecycle.restart"),
+              "shim, a new generation = on-failure, back-off 1s500ms, at most 5 in a row");
+    EXPECT_EQ(control(plan, "lifecycle.ttl"), "shim timer = 2h");
+    EXPECT_EQ(control(plan, "lifecycle.idle_timeout"), "shim timer = 10m");
+    EXPECT_EQ(control(plan, "lifecycle.health"),
+              "session in a leaf of its own = every 10s, within 2s, 3 failures in a row");
 }
 
 TEST(ResolveUnsupported, RefusesRulesAndPortsOfAnEgressNetworkToo)

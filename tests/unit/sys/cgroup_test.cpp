@@ -276,6 +276,19 @@ TEST_F(RealCgroups, FreezesAndThawsWithoutLosingAProcess)
     EXPECT_EQ((*child.wait_exit(soon()))->signal, SIGKILL);
 }
 
+TEST_F(RealCgroups, KillsWhatAChildOfItKeepsFrozen)
+{
+    const auto tree = CgroupTree::create(host_, parent_, kControllers);
+    ASSERT_TRUE(tree.has_value());
+    const auto leaf = tree->make_child("paused");
+    const auto child = start(*leaf, wait_for_ever);
+    while (leaf->processes()->empty()) ASSERT_FALSE(*child.ended());
+    ASSERT_TRUE(leaf->freeze(soon()).has_value());
+    const auto killed = tree->kill_all(soon());
+    EXPECT_TRUE(killed.has_value()) << killed.error().message();
+    EXPECT_EQ((*child.wait_exit(soon()))->signal, SIGKILL);
+}
+
 TEST_F(RealCgroups, LeavesStrangersAlone)
 {
     const auto tree = CgroupTree::create(host_, parent_, kControllers);
