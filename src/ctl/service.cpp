@@ -1,12 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/service.hpp"
 
+#include <unistd.h>
+
+#include "control/remote.hpp"
+#include "ctl/output.hpp"
+
 namespace sandbox::ctl {
+
+namespace {
+
+// An ordinary user has a daemon of their own, or is in the group that may use the system's.
+std::vector<std::string> sockets_of(const supervisor::Paths& paths)
+{
+    std::vector<std::string> sockets{paths.socket()};
+    const std::string system = paths.root + "/run/sandbox/" + supervisor::kDaemonSocket;
+    if (geteuid() != 0) sockets.push_back(system);
+    return sockets;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<supervisor::SandboxService>> open_service(const Context& context,
                                                                  supervisor::Need need)
 {
-    return TRY(supervisor::EmbeddedService::open(supervisor::find_paths(context.root), need));
+    const auto paths = supervisor::find_paths(context.root);
+    for (const std::string& socket : sockets_of(paths)) {
+        auto remote = control::RemoteService::connect(socket);
+        if (remote) return std::move(*remote);
+        const Code code = remote.error().code();
+        if (code == Code::not_found || code == Code::permission_denied) continue;
+        say("sandboxctl: ignoring the daemon of " + escaped(socket) + ": " +
+            escaped(remote.error().message()));
+    }
+    return TRY(supervisor::EmbeddedService::open(paths, need));
 }
 
 }  // namespace sandbox::ctl

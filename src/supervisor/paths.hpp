@@ -9,6 +9,8 @@
 // shares nothing with the system's.
 namespace sandbox::supervisor {
 
+inline constexpr const char* kDaemonSocket = "sandboxd.sock";  // below RUN
+
 struct Paths {
     std::string root;        // "" for the system's own
     std::string config;      // ROOT/etc/sandbox/config.toml
@@ -21,6 +23,7 @@ struct Paths {
         program_dir; // folder of the running program: sandbox-shim and sandbox-init live there
 
     std::string ledger() const { return state + "/ledger.db"; }
+    std::string socket() const { return run + "/" + kDaemonSocket; }
     std::string audit() const { return state + "/audit.jsonl"; }
     std::string state_of(const SandboxId& id) const { return state + "/sandboxes/" + id.str(); }
     std::string logs_of(const SandboxId& id) const { return state_of(id) + "/logs"; }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/pump.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "base/terminal.hpp"
+#include "control/frames.hpp"
+#include "sys/fd.hpp"
+
+namespace sandbox::control {
+
+namespace {
+
+constexpr std::size_t kInputBytes = 32U << 10;
+// A pipe that is writable takes this much without blocking (PIPE_BUF, pipe(7)).
+constexpr std::size_t kSureBytes = 4096;
+constexpr std::size_t kMostHeld = 1U << 20;
+
+// One of the client's own output descriptors.
+class Output {
+public:
+    Output(int fd, bool raw) : fd_(fd), sanitise_(!raw && fd >= 0 && isatty(fd) == 1)
+    {
+        if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) fd_ = -1;
+    }
+
+    // Behind its last byte; a reader that has gone counts as having taken everything.
+    bool empty() const noexcept { return held_.empty(); }
+    std::size_t size() const noexcept { return held_.size(); }
+    int wanted() const noexcept { return held_.empty() ? -1 : fd_; }
+    void add(std::string_view bytes)
+    {
+        if (fd_ < 0) return;
+        held_ += sanitise_ ? safe_.feed(bytes) : std::string(bytes);
+    }
+    void finish()
+    {
+        if (fd_ >= 0 && sanitise_) held_ += safe_.finish();
+    }
+    void write_some()
+    {
+        const ssize_t put = write(fd_, held_.data(), std::min(held_.size(), kSureBytes));
+        if (put > 0) held_.erase(0, static_cast<std::size_t>(put));
+        if (put < 0 && errno != EINTR && errno != EAGAIN) {
+            fd_ = -1;
+            held_.clear();
+        }
+    }
+
+private:
+    int fd_;
+    bool sanitise_;
+    TerminalSanitiser safe_;
+    std::string held_;
+};
+
+// What the person at the prompt does, where the caller does not say how to learn of it.
+class Signals final : public supervisor::Steering {
+public:
+    Signals()
+    {
+        sigset_t set;
+        sigemptyset(&set);
+        for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
+        sigprocmask(SIG_BLOCK, &set, &before_);
+        fd_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    }
+    ~Signals() override { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+    int fd() const override { return fd_.get(); }
+    std::optional<supervisor::Steer> next() override
+    {
+        signalfd_siginfo info{};
+        if (read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+        const auto number = static_cast<int>(info.ssi_signo);
+        // A terminal that went away asks for an end, as the embedded service does.
+        return supervisor::Steer{.kind = supervisor::Steer::Kind::signal,
+                                 .signal = number == SIGHUP ? SIGTERM : number};
+    }
+
+private:
+    sigset_t before_{};
+    sys::UniqueFd fd_;
+};
+
+class Pump {
+public:
+    Pump(int socket, std::string received, const supervisor::Console& console,
+         supervisor::Steering& steering, bool input)
+        : socket_(socket), steering_(steering), input_(input ? console.in : -1),
+          out_(console.out, console.terminal), err_(console.err, console.terminal)
+    {
+        from_.feed(received);
+        if (input_ < 0) end_input();
+    }
+
+    Result<std::string> run()
+    {
+        while (true) {
+            TRY_VOID(take_frames());
+            if (result_ && out_.empty() && err_.empty()) return std::move(*result_);
+            std::array<pollfd, 5> wait{{{socket_, events_of_socket(), 0},
+                                        {reads_input() ? input_ : -1, POLLIN, 0},
+                                        {result_ ? -1 : steering_.fd(), POLLIN, 0},
+                                        {out_.wanted(), POLLOUT, 0},
+                                        {err_.wanted(), POLLOUT, 0}}};
+            if (wait[0].events == 0) wait[0].fd = -1;
+            if (poll(wait.data(), wait.size(), -1) < 0) {
+                if (errno == EINTR) continue;
+                return fail_errno("poll");
+            }
+            if (wait[3].revents != 0) out_.write_some();
+            if (wait[4].revents != 0) err_.write_some();
+            if (wait[2].revents != 0) steer();
+            if (wait[1].revents != 0) read_input();
+            if ((wait[0].revents & POLLOUT) != 0) write_socket();
+            if ((wait[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) TRY_VOID(read_socket());
+        }
+    }
+
+private:
+    short events_of_socket() const
+    {
+        short events = 0;
+        // Output that our own reader does not take is left with the daemon.
+        if (!result_ && out_.size() + err_.size() < kMostHeld) events |= POLLIN;
+        if (!to_.empty() && !result_) events |= POLLOUT;
+        return events;
+    }
+    bool reads_input() const { return input_ >= 0 && credit_ > 0 && to_.empty() && !result_; }
+
+    Status take_frames()
+    {
+        while (!result_) {
+            auto frame = TRY(from_.next());
+            if (!frame) return {};
+            if (frame->type == FrameType::out) out_.add(frame->payload);
+            if (frame->type == FrameType::err) err_.add(frame->payload);
+            if (const auto more = decode_credit(*frame)) credit_ += *more;
+            if (frame->type == FrameType::result) {
+                result_ = std::move(frame->payload);
+                out_.finish();
+                err_.finish();
+            }
+        }
+        return {};
+    }
+
+    Status read_socket()
+    {
+        std::string chunk(kMostFrameBytes, '\0');
+        const ssize_t count = recv(socket_, chunk.data(), chunk.size(), MSG_DONTWAIT);
+        if (count > 0) {
+            from_.feed(std::string_view(chunk).substr(0, static_cast<std::size_t>(count)));
+            return {};
+        }
+        if (count < 0 && (errno == EINTR || errno == EAGAIN)) return {};
+        return fail(Code::unavailable, "the daemon went away: the sandbox goes on, 'sandboxctl "
+                                       "logs -f' or 'attach' shows it");
+    }
+
+    void write_socket()
+    {
+        const ssize_t put = send(socket_, to_.data(), to_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (put > 0) to_.erase(0, static_cast<std::size_t>(put));
+        // That it went away is seen when reading.
+        if (put < 0 && errno != EINTR && errno != EAGAIN) to_.clear();
+    }
+
+    void read_input()
+    {
+        std::string chunk(std::min(credit_, kInputBytes), '\0');
+        const ssize_t count = read(input_, chunk.data(), chunk.size());
+        if (count > 0) {
+            chunk.resize(static_cast<std::size_t>(count));
+            credit_ -= chunk.size();
+            to_ += encode_frame(FrameType::in, chunk);
+        } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
+            end_input();
+        }
+    }
+
+    void end_input()
+    {
+        input_ = -1;
+        to_ += encode_frame(FrameType::in_end, {});
+    }
+
+    void steer()
+    {
+        while (const auto steer = steering_.next()) to_ += encode_steer(*steer);
+    }
+
+    int socket_;
+    supervisor::Steering& steering_;
+    int input_;
+    Output out_;
+    Output err_;
+    FrameCutter from_{kMostResultBytes};
+    std::string to_;
+    std::size_t credit_ = kInputCredit;
+    std::optional<std::string> result_;
+};
+
+}  // namespace
+
+Result<std::string> pump(int socket, std::string received, const supervisor::Console& console,
+                         bool input)
+{
+    // A reader of ours that has gone is no reason to die: the workload's status is still wanted.
+    struct sigaction ignore{};
+    struct sigaction before{};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &ignore, &before);
+    std::optional<Signals> own;
+    supervisor::Steering* steering = console.steering;
+    if (steering == nullptr) steering = &own.emplace();
+    auto result = Pump(socket, std::move(received), console, *steering, input).run();
+    sigaction(SIGPIPE, &before, nullptr);
+    return result;
+}
+
+}  // namespace sandbox::control

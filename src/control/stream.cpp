@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/stream.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "control/http.hpp"
+
+namespace sandbox::control {
+
+namespace {
+
+constexpr std::size_t kReadBytes = kMostFrameBytes;
+constexpr std::size_t kMostWaiting = 256U << 10;  // to a client; then no more output is read
+constexpr std::size_t kMostSteering = 4U << 10;  // to a worker that reads none; then it is dropped
+// A pipe holds at most this by default (fs.pipe-max-size); what comes later is not the workload's.
+constexpr std::size_t kMostLastOutput = 1U << 20;
+
+enum class Got { some, nothing, end };
+
+Got read_some(int fd, std::string& chunk)
+{
+    chunk.resize(kReadBytes);
+    while (true) {
+        const ssize_t count = read(fd, chunk.data(), chunk.size());
+        if (count < 0 && errno == EINTR) continue;
+        chunk.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+        if (count > 0) return Got::some;
+        if (count < 0 && errno == EAGAIN) return Got::nothing;
+        return Got::end;
+    }
+}
+
+}  // namespace
+
+struct Stream::State : std::enable_shared_from_this<State> {
+    using Watch = std::unique_ptr<Loop::Watch>;
+
+    State(sys::Pidfd worker, End handler) : process(std::move(worker)), end(std::move(handler)) {}
+
+    sys::Pidfd process;
+    End end;
+    Watch client;
+    Watch channel;
+    Watch in;
+    Watch out;
+    Watch err;
+    FrameCutter from_client{kMostFrameBytes};
+    FrameCutter from_worker{kMostFrameBytes};
+    std::string to_client;
+    std::string to_worker;  // standard input
+    std::string to_channel;  // steering
+    bool input_ended = false;
+    bool closing = false;  // the result is in to_client
+    std::string result;
+    int status = 500;
+    bool over = false;
+
+    // Calls `f` on this state if it still lives when the loop comes to it.
+    Loop::Handler later(void (State::*f)())
+    {
+        return [weak = weak_from_this(), f] {
+            if (const auto alive = weak.lock(); alive && !alive->over) ((*alive).*f)();
+        };
+    }
+
+    void arm()
+    {
+        client->when_readable(later(&State::read_client));
+        channel->when_readable(later(&State::read_channel));
+        read_output_when_there_is_room();
+    }
+
+    void read_output_when_there_is_room()
+    {
+        if (closing || to_client.size() >= kMostWaiting) return;
+        if (out && !out->waits_readable()) out->when_readable(later(&State::read_out));
+        if (err && !err->waits_readable()) err->when_readable(later(&State::read_err));
+    }
+
+    void finish(int code, const std::string& body)
+    {
+        over = true;
+        if (const End handler = std::exchange(end, nullptr)) handler(code, body);
+    }
+
+    void read_client()
+    {
+        std::string chunk;
+        const Got got = read_some(client->fd(), chunk);
+        if (got == Got::end) return finish(0, {});
+        from_client.feed(chunk);
+        client->when_readable(later(&State::read_client));
+        take_frames();
+    }
+
+    void take_frames()
+    {
+        while (true) {
+            auto frame = from_client.next();
+            if (!frame || (*frame && !take(std::move(**frame)))) return finish(0, {});
+            if (!*frame) break;
+        }
+        push_input();
+    }
+
+    bool take(Frame frame)
+    {
+        switch (frame.type) {
+        case FrameType::in:
+            if (input_ended) return false;
+            to_worker += frame.payload;
+            return to_worker.size() <= kInputCredit;
+        case FrameType::in_end: input_ended = true; return true;
+        case FrameType::resize:
+        case FrameType::signal:
+        case FrameType::detach: return steer(frame);
+        default: return false;
+        }
+    }
+
+    bool steer(const Frame& frame)
+    {
+        const auto steer = decode_steer(frame);
+        if (!steer) return false;
+        if (channel && to_channel.size() < kMostSteering) to_channel += encode_steer(*steer);
+        push_channel();
+        return true;
+    }
+
+    void push_channel()
+    {
+        while (channel && !to_channel.empty()) {
+            const ssize_t put = send(channel->fd(), to_channel.data(), to_channel.size(),
+                                     MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (put < 0 && errno == EINTR) continue;
+            if (put < 0 && errno == EAGAIN) {
+                return channel->when_writable(later(&State::push_channel));
+            }
+            if (put < 0) return to_channel.clear();
+            to_channel.erase(0, static_cast<std::size_t>(put));
+        }
+    }
+
+    void push_input()
+    {
+        std::size_t passed = 0;
+        while (!to_worker.empty() && in) {
+            const ssize_t put = write(in->fd(), to_worker.data(), to_worker.size());
+            if (put < 0 && errno == EINTR) continue;
+            if (put < 0 && errno == EAGAIN) {
+                in->when_writable(later(&State::push_input));
+                break;
+            }
+            if (put < 0) {
+                in.reset();
+                break;
+            }
+            passed += static_cast<std::size_t>(put);
+            to_worker.erase(0, static_cast<std::size_t>(put));
+        }
+        if (!in) {  // nobody reads it: the client may as well send the rest
+            passed += to_worker.size();
+            to_worker.clear();
+        }
+        if (input_ended && to_worker.empty()) in.reset();
+        if (passed > 0 && !closing) {
+            to_client += encode_credit(static_cast<std::uint32_t>(passed));
+            push_client();
+        }
+    }
+
+    void read_out() { read_output(out, FrameType::out); }
+    void read_err() { read_output(err, FrameType::err); }
+
+    void read_output(Watch& pipe, FrameType type)
+    {
+        if (!pipe || closing) return;
+        std::string chunk;
+        const Got got = read_some(pipe->fd(), chunk);
+        if (got == Got::end) return pipe.reset();
+        if (got == Got::some) to_client += encode_frame(type, chunk);
+        push_client();
+        read_output_when_there_is_room();
+    }
+
+    void read_channel()
+    {
+        std::string chunk;
+        const Got got = read_some(channel->fd(), chunk);
+        if (got == Got::end) return on_worker_done();
+        from_worker.feed(chunk);
+        while (true) {
+            auto frame = from_worker.next();
+            if (!frame || !*frame) break;
+            if ((*frame)->type == FrameType::body) result += (*frame)->payload;
+            if ((*frame)->type != FrameType::head) continue;
+            if (const auto head = decode_head((*frame)->payload)) status = head->status;
+        }
+        if (result.size() > kMostResultBytes) return on_worker_done();
+        channel->when_readable(later(&State::read_channel));
+    }
+
+    // All output that came before the result goes before it.
+    void drain(Watch& pipe, FrameType type)
+    {
+        std::string chunk;
+        for (std::size_t taken = 0; pipe && taken < kMostLastOutput; taken += chunk.size()) {
+            if (read_some(pipe->fd(), chunk) != Got::some) break;
+            to_client += encode_frame(type, chunk);
+        }
+        pipe.reset();
+    }
+
+    void on_worker_done()
+    {
+        drain(out, FrameType::out);
+        drain(err, FrameType::err);
+        if (result.empty()) {
+            result = "{\"error\":{\"code\":\"internal\",\"message\":\"the process of this call "
+                     "died\"}}\n";
+        }
+        closing = true;
+        channel.reset();
+        in.reset();
+        to_client += encode_frame(FrameType::result, result);
+        push_client();
+    }
+
+    void push_client()
+    {
+        while (!to_client.empty()) {
+            const ssize_t put = send(client->fd(), to_client.data(), to_client.size(),
+                                     MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (put < 0 && errno == EINTR) continue;
+            if (put < 0 && errno == EAGAIN) {
+                return client->when_writable(later(&State::on_client_writable));
+            }
+            if (put < 0) return finish(0, {});
+            to_client.erase(0, static_cast<std::size_t>(put));
+        }
+        if (closing) finish(status, result);
+    }
+
+    void on_client_writable()
+    {
+        push_client();
+        if (!over) read_output_when_there_is_room();
+    }
+};
+
+Stream::Stream(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Stream::~Stream() { state_->over = true; }
+
+Result<std::unique_ptr<Stream>> Stream::start(Loop& loop, std::unique_ptr<Loop::Watch> client,
+                                              std::string received, Worker worker, End end)
+{
+    auto state = std::make_shared<State>(std::move(worker.process), std::move(end));
+    std::unique_ptr<Stream> stream(new Stream(state));
+    state->channel = TRY(loop.watch(std::move(worker.channel)));
+    state->in = TRY(loop.watch(std::move(worker.in)));
+    state->out = TRY(loop.watch(std::move(worker.out)));
+    state->err = TRY(loop.watch(std::move(worker.err)));
+    state->client = std::move(client);
+    state->from_client.feed(received);
+    state->to_client = render_switching();
+    state->arm();
+    loop.soon(state->later(&State::push_client));
+    loop.soon(state->later(&State::take_frames));
+    return stream;
+}
+
+sys::Pidfd Stream::take_process() { return std::move(state_->process); }
+
+}  // namespace sandbox::control

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/result.hpp"
+#include "daemon/log.hpp"
+#include "daemon/options.hpp"
+
+namespace sandbox::daemon {
+
+// Serves until SIGTERM or SIGINT. Errors: it could not begin.
+[[nodiscard]] Status serve(const Options& options, const Log& log);
+
+// [{"method","path","operation","upgrade","query","body"}]: what tests hold the documents against.
+std::string describe_routes();
+
+}  // namespace sandbox::daemon

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "supervisor/paths.hpp"
+#include "sys/fd.hpp"
+
+namespace sandbox::daemon {
+
+inline constexpr const char* kLockName = "sandboxd.lock";
+inline constexpr const char* kGroup = "sandbox";
+
+// The one daemon of a state: holds RUN/sandboxd.lock while it lives.
+class Instance {
+public:
+    // Makes RUN where it is missing. conflict: another daemon lives; the message names its pid.
+    [[nodiscard]] static Result<Instance> claim(const supervisor::Paths& paths);
+
+    // RUN/sandboxd.sock, 0660 and of the group `sandbox` where there is one, which may then reach
+    // it. Whatever lay there was a dead daemon's.
+    [[nodiscard]] Result<sys::UniqueFd> listen();
+    gid_t group() const noexcept { return group_; }
+    // Removes the socket that listen() made.
+    void withdraw();
+
+private:
+    explicit Instance(sys::UniqueFd run) : run_(std::move(run)) {}
+
+    sys::UniqueFd run_;
+    sys::UniqueFd lock_;
+    gid_t group_ = 0;
+    bool listens_ = false;
+};
+
+// From the text of /etc/group; a static program has no NSS.
+std::optional<gid_t> find_group(std::string_view group_file, std::string_view name);
+
+}  // namespace sandbox::daemon
