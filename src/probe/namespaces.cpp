@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 
 #include <fcntl.h>
@@ -11,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "probe/subordinate.hpp"
 #include "probe/tasks.hpp"
 #include "sys/fd.hpp"
 #include "sys/file.hpp"
@@ -90,88 +90,34 @@ void compare_inodes(const Reporter& out, const sys::ProcDir& inside)
     }
 }
 
-struct SubordinateRange {
-    std::string owner;
-    std::uint64_t base = 0;
-    std::uint64_t count = 0;
-};
-
-std::optional<std::uint64_t> number(std::string_view text)
+// The map a launch would write: as root our own range, else what the helpers give.
+Result<std::string> write_maps(const sys::ProcDir& inside, pid_t pid, const ProbeSettings& settings)
 {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
+    if (geteuid() != 0) return map_by_helpers(pid, kRange);
+    const std::string map = fmt::format("0 {} {}\n", settings.id_base, kRange);
+    TRY_VOID(sys::write_control_at(inside.fd(), "uid_map", map));
+    TRY_VOID(sys::write_control_at(inside.fd(), "gid_map", map));
+    return fmt::format("{}:{}", settings.id_base, std::uint64_t{settings.id_ranges} * kRange);
 }
 
-// subuid(5): OWNER:BASE:COUNT lines; others are skipped as newuidmap does.
-std::vector<SubordinateRange> subordinate_ranges(const std::string& file)
+Finding judge_ids(const ProbeSettings& settings, const Result<std::string>& written, int status)
 {
-    std::vector<SubordinateRange> ranges;
-    const auto text = sys::read_file(file, 1U << 20);
-    if (!text) return ranges;
-    std::string_view rest = *text;
-    while (!rest.empty()) {
-        const std::size_t end = rest.find('\n');
-        const std::string_view line = rest.substr(0, end);
-        rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-        const std::size_t first = line.find(':');
-        const std::size_t second = first == std::string_view::npos ? first
-                                                                   : line.find(':', first + 1);
-        if (second == std::string_view::npos) continue;
-        const auto base = number(line.substr(first + 1, second - first - 1));
-        const auto count = number(line.substr(second + 1));
-        if (base && count) ranges.push_back({std::string(line.substr(0, first)), *base, *count});
-    }
-    return ranges;
-}
-
-// A rootless user's containers must not own what our sandboxes own.
-std::string overlap(std::uint64_t base, std::uint64_t count)
-{
-    for (const char* file : {"/etc/subuid", "/etc/subgid"}) {
-        for (const SubordinateRange& range : subordinate_ranges(file)) {
-            if (range.base < base + count && base < range.base + range.count) {
-                return fmt::format("{} gives {}:{} to {}, which overlaps {}:{}", file, range.base,
-                                   range.count, range.owner, base, count);
-            }
-        }
-    }
-    return {};
-}
-
-Status write_maps(const sys::ProcDir& inside, const ProbeSettings& settings)
-{
-    if (geteuid() == 0) {
-        const std::string map = fmt::format("0 {} {}\n", settings.id_base, kRange);
-        TRY_VOID(sys::write_control_at(inside.fd(), "uid_map", map));
-        return sys::write_control_at(inside.fd(), "gid_map", map);
-    }
-    // user_namespaces(7): without privilege gid_map is refused until setgroups is given up.
-    TRY_VOID(sys::write_control_at(inside.fd(), "setgroups", "deny"));
-    TRY_VOID(sys::write_control_at(inside.fd(), "uid_map", fmt::format("0 {} 1\n", geteuid())));
-    return sys::write_control_at(inside.fd(), "gid_map", fmt::format("0 {} 1\n", getegid()));
-}
-
-Finding judge_ids(const ProbeSettings& settings, const Status& written, int status)
-{
-    const std::uint64_t count = std::uint64_t{settings.id_ranges} * kRange;
-    const std::string ranges = fmt::format("{}:{}", settings.id_base, count);
     if (!written) return missing("id map: " + written.error().message());
     if (status != EXIT_SUCCESS) {
         return missing(fmt::format("root of the mapped namespace is not root there ({})", status));
     }
     if (geteuid() != 0) {
-        return missing(fmt::format("only uid {} could be mapped: not root", geteuid()));
+        return found(*written, "newuidmap and newgidmap wrote the maps, uid 0 taken inside");
     }
+    const std::uint64_t count = std::uint64_t{settings.id_ranges} * kRange;
     if (settings.id_base + count > 0xFFFFFFFEULL) {
-        return missing(fmt::format("{} ends beyond the last id 4294967294", ranges));
+        return missing(fmt::format("{} ends beyond the last id 4294967294", *written));
     }
     // useradd hands out 100000 first; a base of 2^29 is out of its way, the operator's may not be.
-    const std::string conflict = overlap(settings.id_base, count);
+    const std::string conflict = subordinate_overlap(settings.id_base, count);
     if (!conflict.empty()) return missing(conflict);
-    return found(ranges, fmt::format("0 {} {} written to uid_map and gid_map, uid 0 taken inside",
-                                     settings.id_base, kRange));
+    return found(*written, fmt::format("0 {} {} written to uid_map and gid_map, uid 0 taken inside",
+                                       settings.id_base, kRange));
 }
 
 // All at once, as a launch makes them: some kernels give each kind alone and not together with a
@@ -189,10 +135,10 @@ void check_namespaces(const Reporter& out, const ProbeSettings& settings)
     }
     if (inside->pid == 0) sleep_inside(go->read.get());
     const auto proc = sys::ProcDir::open(inside->pid);
-    Status written = fail(Code::not_found, "no /proc folder of the child");
+    Result<std::string> written = fail(Code::not_found, "no /proc folder of the child");
     if (proc) {
         compare_inodes(out, *proc);
-        written = write_maps(*proc, settings);
+        written = write_maps(*proc, inside->pid, settings);
     }
     static_cast<void>(sys::write_all(go->write.get(), "g"));
     int status = 0;

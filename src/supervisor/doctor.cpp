@@ -70,9 +70,25 @@ std::string explain(std::string_view fact, const facts::Fact& found)
     return {};
 }
 
-// A driver that is configured and still unusable needs another mend than one that is not.
-std::string mend_for(std::string_view fact, const facts::Fact& found, const FactHelp& help)
+bool is_ordinary_user(const facts::CapabilitySnapshot& snapshot)
 {
+    return snapshot.value(name::kPrivilege) == "user";
+}
+
+// What the prober was not permitted to try says nothing about the kernel. The texts are strerror's.
+bool is_refusal(std::string_view evidence)
+{
+    return evidence.find("Operation not permitted") != std::string_view::npos ||
+           evidence.find("Permission denied") != std::string_view::npos;
+}
+
+// A driver that is configured and still unusable needs another mend than one that is not.
+std::string mend_for(const facts::CapabilitySnapshot& snapshot, std::string_view fact,
+                     const facts::Fact& found, const FactHelp& help)
+{
+    if (is_ordinary_user(snapshot) && is_refusal(found.evidence)) {
+        return "this user may not try it: run doctor as root to judge the host";
+    }
     const bool configured = found.evidence.find("config.toml") == std::string::npos;
     if (fact == name::kDriverOci && configured && !found.evidence.empty()) {
         return "mend the facts that `seen` names";
@@ -89,7 +105,9 @@ Finding judge(const DoctorInput& input, const std::string& fact, const facts::Fa
     finding.value = found.value;
     finding.evidence = found.evidence;
     finding.why = help.why;
-    if (found.status == FactStatus::gap) finding.mend = mend_for(fact, found, help);
+    if (found.status == FactStatus::gap) {
+        finding.mend = mend_for(input.snapshot, fact, found, help);
+    }
     const std::string words = explain(fact, found);
     if (!words.empty()) finding.why += (finding.why.empty() ? "" : "; ") + words;
     return finding;
@@ -156,6 +174,50 @@ void add_profile(const DoctorInput& input, DoctorReport& report)
                                   std::string(resolve::to_string(denial.denial_class)), denial.fact,
                                   denial.requirement, denial.mend});
     }
+}
+
+// One need of a launch without root, from the fact that would meet it.
+Finding user_need(const facts::CapabilitySnapshot& snapshot, std::string_view fact,
+                  std::string name, std::string why, std::string mend)
+{
+    const facts::Fact* found = snapshot.find(fact);
+    const bool met = found != nullptr && found->status == FactStatus::ok;
+    Finding finding{std::move(name),
+                    met ? Severity::ok : Severity::warning,
+                    met ? found->value : std::string(),
+                    found == nullptr ? std::string() : found->evidence,
+                    std::move(why),
+                    {}};
+    if (!met) finding.mend = std::move(mend);
+    return finding;
+}
+
+// What an ordinary user lacks, each by itself: the first alone stops every launch of this release.
+void add_user(const facts::CapabilitySnapshot& snapshot, DoctorReport& report)
+{
+    if (!is_ordinary_user(snapshot)) return;
+    report.user.push_back(
+        {"driver", Severity::serious, "root-required",
+         std::string(snapshot.find(name::kPrivilege)->evidence),
+         "the oci driver of this release makes cgroups, mounts and id maps as root",
+         "run as root, or have root run sandboxd and join the group sandbox, which "
+         "is root-equivalent"});
+    report.user.push_back(user_need(snapshot, name::kUserNamespace, "user namespace",
+                                    "an ordinary user is root of nothing else",
+                                    "set user.max_user_namespaces above 0 (sysctl)"));
+    report.user.push_back(user_need(snapshot, name::kNewuidmap, "newuidmap",
+                                    "only it may map more than the user's own id",
+                                    "install uidmap"));
+    report.user.push_back(
+        user_need(snapshot, name::kSubordinateIds, "subordinate ids",
+                  "a sandbox has 65536 ids, none of them the user's",
+                  "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER, "
+                  "with ids nobody else has"));
+    report.user.push_back(user_need(
+        snapshot, name::kCgroupParent, "delegated cgroup",
+        "limits always hold: there is no launch without a cgroup of one's own",
+        "on cgroup v2 under systemd: Delegate=yes for user@UID.service and cgroup_parent in "
+        "config.toml below it; cgroup v1 cannot be delegated safely"));
 }
 
 // "2026-01-31" or "2026-01-31T10:00:00Z" at least as long as wanted, digits where digits belong.
@@ -260,6 +322,7 @@ DoctorReport examine(const DoctorInput& input)
     std::ranges::sort(report.facts, {}, &Finding::name);
     add_advisories(input.snapshot, report);
     add_policy(input, report);
+    add_user(input.snapshot, report);
     add_profile(input, report);
     return report;
 }
@@ -273,7 +336,7 @@ int exit_status(const DoctorReport& report)
     // A profile's own resolution decides for it: a gap that it does not need is no failure.
     if (has_serious(report.policy)) return 1;
     if (report.profile_name) return has_serious(report.profile) ? 1 : 0;
-    return has_serious(report.facts) ? 1 : 0;
+    return has_serious(report.facts) || has_serious(report.user) ? 1 : 0;
 }
 
 }  // namespace sandbox::supervisor

@@ -43,6 +43,7 @@ struct DoctorReport {
     std::vector<Finding> advisories;  // of pinned tools
     std::vector<Finding> duties;      // of the operator: SMT, KSM, swap, mitigations, …
     std::vector<Finding> policy;      // expired and broken bundles
+    std::vector<Finding> user;  // what launches by this user would need; empty for root
     std::vector<Finding> profile;     // denials of the profile asked about
     std::optional<std::string> profile_name;
 };

@@ -127,6 +127,8 @@ std::string verdict(const DoctorReport& report)
         return fmt::format("profile {}: {}\n", escaped(*report.profile_name),
                            good ? "this host can run it as it stands" : "denied here, see below");
     }
+    if (!report.user.empty())
+        return "this user cannot launch sandboxes here: see what is missing\n";
     return good ? "this host can run isolation = \"sandbox\"\n"
                 : "this host cannot launch sandboxes yet: see the serious findings\n";
 }
@@ -144,6 +146,7 @@ std::string render(const DoctorReport& report)
     std::string text = verdict(report);
     add_section(text, "PROFILE", report.profile);
     add_section(text, "POLICY", report.policy);
+    add_section(text, "ORDINARY USER: what launches without root need", report.user);
     add_section(text, "FACTS", report.facts);
     add_section(text, "ADVISORIES of the tools found", report.advisories);
     add_section(text, "DUTIES of the host's operator", report.duties);
@@ -156,6 +159,7 @@ canon::Json to_json(const DoctorReport& report)
                         {"facts", array_of(report.facts)},
                         {"advisories", array_of(report.advisories)},
                         {"duties", array_of(report.duties)},
+                        {"user", array_of(report.user)},
                         {"policy", array_of(report.policy)},
                         {"denials", array_of(report.profile)}};
     if (report.profile_name) json["profile"] = *report.profile_name;

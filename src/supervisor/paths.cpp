@@ -43,6 +43,17 @@ std::string xdg(const char* variable, const std::string& fallback)
     return fallback;
 }
 
+// Profiles that came with these programs: PREFIX/share beside PREFIX/bin, so that an installation works
+// wherever it was put. In a build tree there are none, and the system's hold.
+std::string vendor_folder(const Paths& paths)
+{
+    constexpr std::string_view kPlace = "/share/sandbox/profiles.d";
+    const std::string prefix = paths.program_dir.substr(0, paths.program_dir.rfind('/'));
+    const std::string ours = prefix + std::string(kPlace);
+    if (paths.root.empty() && access(ours.c_str(), F_OK) == 0) return ours;
+    return paths.root + "/usr" + std::string(kPlace);
+}
+
 }  // namespace
 
 Paths find_paths(const std::string& root)
@@ -69,7 +80,7 @@ Paths find_paths(const std::string& root)
         paths.state = paths.root + xdg("XDG_STATE_HOME", base + "/.local/state") + "/sandbox";
         paths.run = paths.root + xdg("XDG_RUNTIME_DIR", "/run/user/" + uid) + "/sandbox";
     }
-    paths.vendor_profiles = paths.root + "/usr/share/sandbox/profiles.d";
+    paths.vendor_profiles = vendor_folder(paths);
     return paths;
 }
 

@@ -222,10 +222,10 @@ TEST(CommandLine, HelpsWithStatus0)
     }
     const Answer run = answer({"run", "--help"});
     EXPECT_EQ(run.status, 0);
-    for (const char* word : {"--rm", "--name", "--detach", "--overlay", "--plan", "profile"}) {
+    for (const char* word : {"--rm", "--name", "--detach", "--overlay", "--plan", "PROFILE"}) {
         EXPECT_NE(run.text.find(word), std::string::npos) << word;
     }
-    EXPECT_NE(answer({"audit", "show", "--help"}).text.find("name"), std::string::npos);
+    EXPECT_NE(answer({"audit", "show", "--help"}).text.find("NAME"), std::string::npos);
     EXPECT_EQ(answer({"-h"}).status, 0);
 }
 

@@ -189,6 +189,53 @@ TEST(Doctor, JudgesAProfileByItsDenialsAlone)
     EXPECT_NE(render(report).find("profile pytool: denied here"), std::string::npos);
 }
 
+std::map<std::string, Fact> host_of_a_user()
+{
+    auto host = good_host();
+    host[std::string(name::kPrivilege)] = Fact{FactStatus::ok, "user", "effective uid 65534"};
+    host[std::string(name::kSubordinateIds)] = Fact{
+        FactStatus::gap, "", "/etc/subuid gives no range of 65536 ids to uid 65534"};
+    host[std::string(name::kCgroupParent)] = Fact{FactStatus::gap, "", "mkdir: Permission denied"};
+    host[std::string(name::kOverlayfs)] = Fact{FactStatus::gap, "",
+                                               "mount: Operation not permitted"};
+    return host;
+}
+
+TEST(Doctor, TellsAnOrdinaryUserWhatIsMissingEachByItself)
+{
+    const auto report = examine(input_of(host_of_a_user()));
+    EXPECT_EQ(exit_status(report), 1);
+    EXPECT_EQ(find(report.user, "driver").value, "root-required");
+    EXPECT_EQ(find(report.user, "driver").severity, Severity::serious);
+    EXPECT_EQ(find(report.user, "newuidmap").severity, Severity::ok);
+    EXPECT_EQ(find(report.user, "user namespace").severity, Severity::ok);
+    EXPECT_EQ(find(report.user, "subordinate ids").severity, Severity::warning);
+    EXPECT_NE(find(report.user, "subordinate ids").mend.find("usermod"), std::string::npos);
+    EXPECT_NE(find(report.user, "delegated cgroup").mend.find("Delegate=yes"), std::string::npos);
+    EXPECT_NE(render(report).find("ORDINARY USER"), std::string::npos);
+    EXPECT_EQ(to_json(report).at("user").size(), 5U);
+}
+
+TEST(Doctor, SaysOfARefusedTrialThatItProvesNothing)
+{
+    const auto report = examine(input_of(host_of_a_user()));
+    const Finding& overlay = find(report.facts, name::kOverlayfs);
+    EXPECT_EQ(overlay.mend, "this user may not try it: run doctor as root to judge the host");
+    auto root = host_of_a_user();
+    root[std::string(name::kPrivilege)] = Fact{FactStatus::ok, "root", "effective uid 0"};
+    const auto of_root = examine(input_of(root));
+    EXPECT_TRUE(of_root.user.empty());
+    EXPECT_NE(find(of_root.facts, name::kOverlayfs).mend.find("CONFIG_OVERLAY_FS"),
+              std::string::npos);
+}
+
+TEST(Doctor, AUserWithEverythingStillNeedsTheDriver)
+{
+    auto host = good_host();
+    host[std::string(name::kPrivilege)] = Fact{FactStatus::ok, "user", "effective uid 1000"};
+    EXPECT_EQ(exit_status(examine(input_of(host))), 1);
+}
+
 TEST(Doctor, PrintsNoEscapeFromEvidence)
 {
     auto host = good_host();
