@@ -57,7 +57,8 @@ Status Init::begin()
 void Init::turn()
 {
     poller_.clear();
-    at_channel_ = poller_.watch(channel_.get(), POLLIN);
+    at_channel_ = poller_.watch(channel_.get(),
+                                static_cast<short>(POLLIN | (told_.empty() ? 0 : POLLOUT)));
     at_signals_ = poller_.watch(signals_.get(), POLLIN);
     if (control_) control_->watch(poller_);
     for (const auto& session : sessions_) session->watch(poller_);
@@ -75,10 +76,13 @@ void Init::turn()
     for (const auto& session : sessions_) {
         session->handle(poller_, now);
         if (const auto note = session->take_note()) log(session->name() + ": " + *note);
+        if (const auto opened = session->take_opened()) tell(*opened);
+        if (const auto over = session->take_ended()) tell(*over);
     }
     std::erase_if(sessions_, [](const auto& session) { return session->done(); });
+    flush_told();
     // Last: a stream taken now is watched from the next turn on.
-    if (poller_.ready(at_channel_) != 0) take_packet();
+    if ((poller_.ready(at_channel_) & ~POLLOUT) != 0) take_packet();
     if (state_.poweroff && kill_at_ == kNever) begin_stop(now);
     if (kill_at_ != kNever && stopped(now)) ended_ = true;
 }
@@ -143,9 +147,25 @@ void Init::refuse_stream(sys::UniqueFd stream, const wire::Pass& pass, wire::Wir
     Outbox out;
     out.send(wire::ErrorMessage{static_cast<std::uint16_t>(error), what});
     out.flush_to_socket(stream.get());
-    const auto packet = wire::encode_packet(
-        wire::PassRefused{pass.session, static_cast<std::uint16_t>(error)});
-    if (packet) ::send(channel_.get(), packet->data(), packet->size(), MSG_NOSIGNAL);
+    tell(wire::PassRefused{pass.session, static_cast<std::uint16_t>(error)});
+}
+
+template <class M>
+void Init::tell(const M& message)
+{
+    if (auto packet = wire::encode_packet(message)) told_.push_back(std::move(*packet));
+}
+
+// In order and never waiting: two packets a session at most, and no more sessions than the limit.
+void Init::flush_told()
+{
+    while (!told_.empty()) {
+        const wire::ByteVector& packet = told_.front();
+        const ssize_t sent = ::send(channel_.get(), packet.data(), packet.size(),
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        told_.pop_front();
+    }
 }
 
 void Init::reap()

@@ -36,6 +36,10 @@ private:
                        const char* what);
     void reap();
     void log(std::string_view text);
+    // What the shim must hear of a session: it is kept until the channel takes it.
+    template <class M>
+    void tell(const M& message);
+    void flush_told();
     void begin_stop(std::int64_t now);
     bool stopped(std::int64_t now) const;
     void signal_all(int number);
@@ -47,6 +51,7 @@ private:
     ControlState state_;
     std::unique_ptr<Control> control_;
     std::vector<std::unique_ptr<Session>> sessions_;
+    std::deque<wire::ByteVector> told_;  // packets that the channel has not taken yet
     bool ended_ = false;
     std::int64_t kill_at_ = kNever;  // while stopping
     std::size_t at_channel_ = Poller::kNone;

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "guest/argv_digest.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 
@@ -189,9 +190,16 @@ void Session::start()
                 return refuse({wire::WireError::busy, "pipes", 0});
     }
     received_.clear();
+    spec->controlling_terminal = ::isatty(theirs.in.get()) == 1;
+    if (!is_service() && spec->controlling_terminal != (open_.kind == wire::SessionKind::pty))
+        return refuse({wire::WireError::refused, "stdin and the kind of session differ", 0});
     auto child = spawn(make_program(open_, boot_), std::move(*spec), theirs, leaf_kind_, leaf_,
                        boot_.landlock_abi);
     leaf_.clear();
+    if (child)
+        opened_ = wire::SessionOpened{name_,      static_cast<std::uint32_t>(child->pid),
+                                      open_.kind, open_.uid,
+                                      open_.gid,  argv_digest(open_.argv)};
     open_.argv = {};  // up to 1 MiB that nobody needs any more
     open_.env = {};
     if (!child) {
@@ -353,6 +361,18 @@ void Session::flush()
     } else if (flushed == Outbox::Flushed::all && state_ == State::closing) {
         state_ = State::done;
     }
+}
+
+std::optional<wire::SessionOpened> Session::take_opened()
+{
+    return std::exchange(opened_, std::nullopt);
+}
+
+std::optional<wire::SessionEnded> Session::take_ended()
+{
+    if (end_told_ || state_ < State::closing) return std::nullopt;
+    end_told_ = true;
+    return wire::SessionEnded{name_, exit_.outcome, exit_.value};
 }
 
 std::optional<std::string> Session::take_note()

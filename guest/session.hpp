@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -45,6 +46,10 @@ public:
     const std::string& name() const noexcept { return name_; }
     // Why the start failed, once, for the log.
     std::optional<std::string> take_note();
+    // What the shim is told of this session, each once: that a child was forked, and that it is
+    // over (or never had one).
+    std::optional<wire::SessionOpened> take_opened();
+    std::optional<wire::SessionEnded> take_ended();
 
 private:
     enum class State {
@@ -97,7 +102,10 @@ private:
     bool timed_out_ = false;
     std::optional<int> start_errno_;
     std::string note_;
-    wire::Exit exit_;
+    // What is said when nothing better came to be known.
+    wire::Exit exit_{wire::ExitOutcome::signaled, SIGKILL};
+    std::optional<wire::SessionOpened> opened_;
+    bool end_told_ = false;
     std::int64_t timeout_at_ = kNever;
     std::int64_t silent_at_ = kNever;
     std::int64_t quiet_since_ = 0;

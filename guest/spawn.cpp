@@ -15,6 +15,7 @@
 #include "confine/session.hpp"
 #include "sys/net/unix.hpp"
 #include "sys/process.hpp"
+#include "sys/seccomp/load.hpp"
 #include "wire/wire.hpp"
 
 namespace sandbox::guest {
@@ -31,6 +32,7 @@ constexpr int kChildFailed = 127;
 std::map<std::string, std::string> environment(const wire::Open& open, const wire::Bootstrap& boot)
 {
     std::map<std::string, std::string> env(boot.env.begin(), boot.env.end());
+    if (!open.term.empty()) env["TERM"] = open.term;
     for (const auto& [name, value] : open.env) env[name] = value;
     return env;
 }
@@ -179,8 +181,16 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
     const std::vector<char*> argv = pointers(program.argv);
     const std::vector<char*> envp = pointers(program.env);
 
+    // A copy resolves its path with openat2, whose flags the filter cannot see and so refuses: the
+    // filter comes last, when nothing is left to resolve.
+    std::vector<sock_filter> filter;
+    if (program.copy) filter.swap(spec.bpf);
     const confine::Outcome outcome = confine::apply(spec);
     if (!outcome.ok()) give_up(kReportNumber, outcome.errnum, confine::to_string(outcome.failed));
+    std::optional<Copy> copy;
+    if (program.copy) copy.emplace(std::move(*program.copy));
+    if (const int errnum = filter.empty() ? 0 : sys::seccomp::load(filter))
+        give_up(kReportNumber, errnum, confine::to_string(confine::Step::seccomp));
     for (const int task : spec.cgroup_tasks) sys::close_number(task);
 
     const auto report = witness->read();
@@ -197,6 +207,11 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
     do got = ::read(kReportNumber, &go, 1);
     while (got < 0 && errno == EINTR);
     if (got != 1) ::_exit(kChildFailed);
+    if (copy) {
+        // Its end says that the work has begun, as execve's would.
+        sys::close_number(kReportNumber);
+        ::_exit(copy->run());
+    }
     give_up(kReportNumber, exec_first(program.candidates, argv.data(), envp.data()), "exec");
 }
 
@@ -204,7 +219,12 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
 
 Program make_program(const wire::Open& open, const wire::Bootstrap& boot)
 {
-    Program program{open.argv, {}, {}};
+    Program program;
+    if (copies(open.kind)) {
+        if (auto job = make_copy(open)) program.copy = std::move(*job);
+        return program;
+    }
+    program.argv = open.argv;
     const auto env = environment(open, boot);
     for (const auto& [name, value] : env) program.env.push_back(name + "=" + value);
     const std::string& name = open.argv.front();
@@ -225,8 +245,10 @@ Program make_program(const wire::Open& open, const wire::Bootstrap& boot)
 
 wire::Decoded<confine::Spec> make_spec(const wire::Open& open, const wire::Bootstrap& boot)
 {
-    if (open.kind == wire::SessionKind::pty)
-        return std::unexpected(refused("terminals are not built yet"));
+    // Made on the host's side, in the sandbox's own devpts: PID 1 opens no terminals.
+    if (open.kind == wire::SessionKind::pty && open.stdio == wire::SessionStdio::frames)
+        return std::unexpected(refused("a terminal comes as descriptors"));
+    if (copies(open.kind)) TRY(make_copy(open));
     const wire::PermittedId wanted{open.uid, open.gid};
     if (std::ranges::find(boot.permitted_ids, wanted) == boot.permitted_ids.end())
         return std::unexpected(refused("uid and gid outside the plan", open.uid));

@@ -36,6 +36,24 @@ std::string connected_line(std::uint32_t assigned)
 
 namespace {
 
+constexpr unsigned kSlotBits = 9;
+constexpr unsigned kNumberBits = 21;
+
+}  // namespace
+
+std::uint32_t assigned_port(std::uint32_t session, std::uint32_t slot) noexcept
+{
+    return kFirstAssignedPort | (session & ((1U << kNumberBits) - 1)) << kSlotBits |
+           (slot & ((1U << kSlotBits) - 1));
+}
+
+Assigned take_apart(std::uint32_t assigned) noexcept
+{
+    return {(assigned & (kFirstAssignedPort - 1)) >> kSlotBits, assigned & ((1U << kSlotBits) - 1)};
+}
+
+namespace {
+
 // One byte at a time: what follows the line belongs to the stream's own reader.
 Result<std::string> read_line(int socket, sys::Deadline deadline)
 {
@@ -52,7 +70,8 @@ Result<std::string> read_line(int socket, sys::Deadline deadline)
 
 }  // namespace
 
-Result<sys::UniqueFd> connect(const std::string& door, std::uint32_t port, sys::Deadline deadline)
+Result<sys::UniqueFd> connect(const std::string& door, std::uint32_t port, sys::Deadline deadline,
+                              std::uint32_t* assigned)
 {
     auto socket = TRY(sys::unix_connect(door, sys::SocketType::stream));
     const std::string request = "CONNECT " + std::to_string(port) + "\n";
@@ -61,9 +80,13 @@ Result<sys::UniqueFd> connect(const std::string& door, std::uint32_t port, sys::
     if (line.empty()) {
         return fail(Code::unavailable, "nothing listens on port " + std::to_string(port));
     }
-    if (!line.starts_with("OK ") || line.back() != '\n') {
+    std::uint32_t number = 0;
+    const char* end = line.data() + line.size() - 1;
+    if (!line.starts_with("OK ") || *end != '\n' ||
+        std::from_chars(line.data() + 3, end, number).ptr != end) {
         return fail(Code::corrupt, "the door answered something that is not OK");
     }
+    if (assigned != nullptr) *assigned = number;
     return socket;
 }
 

@@ -2,6 +2,7 @@
 #include "confine/session.hpp"
 
 #include <grp.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,6 +24,13 @@ int apply_rlimits(const Spec& spec) noexcept
     for (const sys::Rlimit& limit : spec.rlimits)
         if (const int bad = sys::apply_rlimit(limit)) return bad;
     return 0;
+}
+
+int start_session(const Spec& spec) noexcept
+{
+    if (spec.new_session && ::setsid() < 0) return errno;
+    // 0: never taken from another session that has it.
+    return errno_if(spec.controlling_terminal && ::ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0);
 }
 
 // Raw calls: glibc's wrappers for ids signal all threads, which a forked child must not.
@@ -62,7 +70,7 @@ int run(Step step, const Spec& spec, Outcome& outcome) noexcept
     switch (step) {
     case Step::none: return 0;
     case Step::join_cgroup: return sys::cgroup::join_self(spec.cgroup_tasks);
-    case Step::new_session: return errno_if(spec.new_session && ::setsid() < 0);
+    case Step::new_session: return start_session(spec);
     case Step::rlimits: return apply_rlimits(spec);
     case Step::umask: ::umask(spec.umask); return 0;
     case Step::bounding_set: return sys::drop_bounding(spec.capabilities);

@@ -19,6 +19,7 @@ namespace sandbox::confine {
 struct Spec {
     std::vector<int> cgroup_tasks;  // v1 `tasks` descriptors; empty when born in its cgroup (v2)
     bool new_session = true;        // setsid
+    bool controlling_terminal = false;  // stdin, a terminal, becomes the session's own
     std::vector<sys::Rlimit> rlimits;
     std::uint32_t umask = 0022;
     uid_t uid = 65534;

@@ -18,19 +18,23 @@ struct Loop::State {
     enum class Ownership { borrowed, owned };
 
     struct Watch {
-        Watch(asio::io_context& context, int fd, Ownership how)
-            : descriptor(context, fd), ownership(how)
+        Watch(asio::io_context& context, int fd, Ownership how, Wanted what = Wanted::reading)
+            : descriptor(context, fd), ownership(how),
+              wanted(what == Wanted::reading ? asio::posix::stream_descriptor::wait_read
+                                             : asio::posix::stream_descriptor::wait_write)
         {
         }
-        ~Watch()
+        ~Watch() { let_go(); }
+        void let_go()
         {
-            if (ownership == Ownership::borrowed) descriptor.release();
+            if (ownership == Ownership::borrowed && descriptor.is_open()) descriptor.release();
         }
         Watch(const Watch&) = delete;
         Watch& operator=(const Watch&) = delete;
 
         asio::posix::stream_descriptor descriptor;
         Ownership ownership;
+        asio::posix::stream_descriptor::wait_type wanted;
         Loop::Handler handler;
     };
 
@@ -40,7 +44,7 @@ struct Loop::State {
 
     void arm(Token token, const std::shared_ptr<Watch>& watch)
     {
-        watch->descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
+        watch->descriptor.async_wait(watch->wanted,
                                      [this, token, weak = std::weak_ptr<Watch>(watch)](
                                          const boost::system::error_code& error) {
                                          const auto alive = weak.lock();
@@ -57,10 +61,20 @@ Loop::~Loop() { state_->watches.clear(); }
 
 Result<Loop::Token> Loop::when_readable(int fd, Handler handler)
 {
+    return watch(fd, Wanted::reading, std::move(handler));
+}
+
+Result<Loop::Token> Loop::when_writable(int fd, Handler handler)
+{
+    return watch(fd, Wanted::writing, std::move(handler));
+}
+
+Result<Loop::Token> Loop::watch(int fd, Wanted wanted, Handler handler)
+{
     const Token token = state_->next++;
     try {
-        auto watch = std::make_shared<State::Watch>(state_->context, fd,
-                                                    State::Ownership::borrowed);
+        auto watch = std::make_shared<State::Watch>(state_->context, fd, State::Ownership::borrowed,
+                                                    wanted);
         watch->handler = std::move(handler);
         state_->watches.emplace(token, watch);
         state_->arm(token, watch);
@@ -94,7 +108,15 @@ Result<Loop::Token> Loop::after(std::chrono::milliseconds delay, Handler handler
     return token;
 }
 
-void Loop::forget(Token token) { state_->watches.erase(token); }
+// At once, even from the watch's own handler: the caller may close the descriptor next, and its
+// number may then be another's.
+void Loop::forget(Token token)
+{
+    const auto watch = state_->watches.find(token);
+    if (watch == state_->watches.end()) return;
+    watch->second->let_go();
+    state_->watches.erase(watch);
+}
 
 void Loop::run()
 {

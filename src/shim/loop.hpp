@@ -25,6 +25,9 @@ public:
     // Calls `handler` each time `fd` is readable (or hung up) until `forget`. The descriptor stays
     // the caller's and must outlive the watch.
     [[nodiscard]] Result<Token> when_readable(int fd, Handler handler);
+    // The same for room to write. Asio knows a descriptor once: for one that is also read, watch a
+    // duplicate.
+    [[nodiscard]] Result<Token> when_writable(int fd, Handler handler);
     [[nodiscard]] Result<Token> after(std::chrono::milliseconds delay, Handler handler);
     void forget(Token token);
 
@@ -34,6 +37,8 @@ public:
 
 private:
     struct State;
+    enum class Wanted { reading, writing };
+    [[nodiscard]] Result<Token> watch(int fd, Wanted wanted, Handler handler);
     std::unique_ptr<State> state_;
 };
 

@@ -50,6 +50,25 @@ void visit(A& a, In<A, InitLog> m)
 }
 
 template <class A>
+void visit(A& a, In<A, SessionOpened> m)
+{
+    a.text("session", m.session, 64, Text::c_string);
+    a.number("pid", m.pid);
+    a.tag("kind", m.kind, SessionKind::pty, SessionKind::copy_out);
+    a.number("uid", m.uid);
+    a.number("gid", m.gid);
+    a.array("argv_digest", m.argv_digest);
+}
+
+template <class A>
+void visit(A& a, In<A, SessionEnded> m)
+{
+    a.text("session", m.session, 64, Text::c_string);
+    a.tag("outcome", m.outcome, ExitOutcome::exited, ExitOutcome::failed_to_start);
+    a.number("value", m.value);
+}
+
+template <class A>
 void visit_landlock(A& a, In<A, Bootstrap> m)
 {
     a.number("landlock_abi", m.landlock_abi);
@@ -103,6 +122,8 @@ template Result<ByteVector> encode_packet(const InitUp&);
 template Result<ByteVector> encode_packet(const Pass&);
 template Result<ByteVector> encode_packet(const PassRefused&);
 template Result<ByteVector> encode_packet(const InitLog&);
+template Result<ByteVector> encode_packet(const SessionOpened&);
+template Result<ByteVector> encode_packet(const SessionEnded&);
 template Result<ByteVector> encode(const Bootstrap&);
 template Decoded<InitMessage> decode_as<InitMessage>(Direction, std::uint8_t,
                                                      std::span<const std::byte>);

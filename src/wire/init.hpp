@@ -53,7 +53,30 @@ struct InitLog {
     bool operator==(const InitLog&) const = default;
 };
 
-using InitMessage = std::variant<InitUp, Pass, PassRefused, InitLog>;
+// init -> shim, once a session: its child was forked. What the audit log is told of a session whose
+// OPEN the shim never sees.
+struct SessionOpened {
+    static constexpr std::uint8_t kType = 0xD4;
+    std::string session;  // 64
+    std::uint32_t pid = 0;  // as seen inside
+    SessionKind kind = SessionKind::exec;
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    Digest argv_digest{};  // SHA-256 of the arguments, each with the NUL that ends it
+    bool operator==(const SessionOpened&) const = default;
+};
+
+// init -> shim, once a session that was passed: its leader is gone, or it never had one. What is
+// left in its leaf is the shim's to end.
+struct SessionEnded {
+    static constexpr std::uint8_t kType = 0xD5;
+    std::string session;  // 64
+    ExitOutcome outcome = ExitOutcome::exited;
+    std::int32_t value = 0;  // as in EXIT
+    bool operator==(const SessionEnded&) const = default;
+};
+
+using InitMessage = std::variant<InitUp, Pass, PassRefused, InitLog, SessionOpened, SessionEnded>;
 
 // Bootstrap record: one frame in a sealed memfd, read once by PID 1.
 
@@ -66,7 +89,7 @@ struct PermittedId {
     bool operator==(const PermittedId&) const = default;
 };
 struct LandlockRule {
-    std::string path;          // 4096; absolute
+    std::string path;  // 4096; absolute
     std::uint64_t access = 0;  // LANDLOCK_ACCESS_FS_*
     bool operator==(const LandlockRule&) const = default;
 };
@@ -85,22 +108,22 @@ struct Bootstrap {
     BootMode mode = BootMode::host_sandbox;
     BootChannel channel = BootChannel::inherited_fd;
     std::uint32_t channel_fd = 0;  // inherited_fd only; else 0
-    std::string sandbox_id;        // 64
-    std::string hostname;          // 63; empty leaves it alone
+    std::string sandbox_id;  // 64
+    std::string hostname;  // 63; empty leaves it alone
     std::uint16_t max_sessions = kMaxSessions;  // at least 1
     // Limits of every session; an OPEN outside is answered `refused`.
-    std::vector<PermittedId> permitted_ids;       // 64
+    std::vector<PermittedId> permitted_ids;  // 64
     std::vector<std::uint32_t> permitted_groups;  // 1024; supplementary groups, beside the gids
-    std::uint64_t capabilities = 0;               // bounding set kept; bit n is capability n
+    std::uint64_t capabilities = 0;  // bounding set kept; bit n is capability n
     // Landlock; abi 0 means none, and then the rest is empty.
     std::uint32_t landlock_abi = 0;
     std::uint64_t landlock_handled_fs = 0;
     std::uint64_t landlock_handled_net = 0;  // granted by landlock_ports only
-    std::uint64_t landlock_scoped = 0;       // ABI 6 and up
-    std::vector<LandlockRule> landlock;      // 512
+    std::uint64_t landlock_scoped = 0;  // ABI 6 and up
+    std::vector<LandlockRule> landlock;  // 512
     std::vector<LandlockPort> landlock_ports;  // 64
-    ByteVector bpf;                          // kMaxBpf, whole instructions; the inner ring
-    std::vector<EnvPair> env;     // 256; fixed part, OPEN.env is laid over it
+    ByteVector bpf;  // kMaxBpf, whole instructions; the inner ring
+    std::vector<EnvPair> env;  // 256; fixed part, OPEN.env is laid over it
     std::vector<Rlimit> rlimits;  // 16; of every session, OPEN.rlimits may only lower them
     std::uint32_t heartbeat_ms = kHeartbeatMs;  // quiet time on 5002 before HEARTBEAT
     std::uint32_t silent_ms = kSilentMs;  // quiet time of a session before SILENT; 0: never

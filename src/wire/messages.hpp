@@ -17,6 +17,7 @@ namespace sandbox::wire {
 
 using Nonce = std::array<std::uint8_t, kNonceSize>;
 using Id16 = std::array<std::uint8_t, 16>;
+using Digest = std::array<std::uint8_t, 32>;  // SHA-256
 using ByteVector = std::vector<std::byte>;
 
 // Empty messages differ only by type.
@@ -144,9 +145,26 @@ using PoweroffAck = EmptyMessage<0x0E>;
 using Fstrim = EmptyMessage<0x0F>;
 using FstrimStarted = EmptyMessage<0x10>;
 
+enum class SecretPlace : std::uint8_t {
+    variable = 1,  // of the service's environment
+    file = 2,      // mode 0400, in a folder of a tmpfs that is there
+};
+// After PROVISION and before READY, one a secret. The value is never in an error text.
+struct Secret {
+    static constexpr std::uint8_t kType = 0x11;
+    SecretPlace place = SecretPlace::variable;
+    std::uint32_t uid = 0;  // owner of the file: a permitted pair
+    std::uint32_t gid = 0;
+    std::string name;  // 4096; of the variable, without '=', or an absolute path
+    ByteVector value;  // kMaxSecretValue; of a variable without NUL
+    bool operator==(const Secret&) const = default;
+};
+using SecretKept = EmptyMessage<0x12>;
+
 using ControlMessage = std::variant<Hello, Welcome, Provision, Provisioned, Ready, ReadyAck,
                                     TimeSet, TimeAck, Rotate, Rotated, StatsRequest, Stats,
-                                    Poweroff, PoweroffAck, Fstrim, FstrimStarted, ErrorMessage>;
+                                    Poweroff, PoweroffAck, Fstrim, FstrimStarted, Secret,
+                                    SecretKept, ErrorMessage>;
 
 // Port 5001, one session a connection.
 
@@ -154,6 +172,8 @@ enum class SessionKind : std::uint8_t {
     pty = 1,
     exec = 2,
     service = 3,  // the profile's [process], opened once after READY
+    copy_in = 4,  // sandbox-init itself unpacks a tar stream; argv: path, most bytes, landing
+    copy_out = 5,  // and packs one; argv: path, most bytes
 };
 enum class SessionStdio : std::uint8_t {
     frames = 0,       // bytes travel as STDIN, STDOUT and STDERR

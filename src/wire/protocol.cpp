@@ -13,7 +13,7 @@ constexpr auto kToHost = Direction::to_host;
 constexpr auto kBoth = Direction::both;
 constexpr std::uint32_t kInitPayload = kMaxInitPacket - 1;  // the type byte counts
 
-constexpr std::array<TypeInfo, 50> kTable{{
+constexpr std::array<TypeInfo, 54> kTable{{
     {0x01, "HELLO", Port::control, kToGuest, kMaxHead, true},
     {0x02, "WELCOME", Port::control, kToHost, kMaxHead, false},
     {0x03, "PROVISION", Port::control, kToGuest, kMaxHead, false},
@@ -30,6 +30,8 @@ constexpr std::array<TypeInfo, 50> kTable{{
     {0x0E, "POWEROFF_ACK", Port::control, kToHost, kMaxHead, false},
     {0x0F, "FSTRIM", Port::control, kToGuest, kMaxHead, false},
     {0x10, "FSTRIM_STARTED", Port::control, kToHost, kMaxHead, false},
+    {0x11, "SECRET", Port::control, kToGuest, kMaxSecret, false},
+    {0x12, "SECRET_KEPT", Port::control, kToHost, kMaxHead, false},
     {0x20, "OPEN", Port::session, kToGuest, kMaxOpen, true},
     {0x21, "STARTED", Port::session, kToHost, kMaxHead, false},
     {0x22, "STDIN", Port::session, kToGuest, kMaxFrame, false},
@@ -63,6 +65,8 @@ constexpr std::array<TypeInfo, 50> kTable{{
     {0xD1, "PASS", Port::init, kToGuest, kInitPayload, false},
     {0xD2, "PASS_REFUSED", Port::init, kToHost, kInitPayload, false},
     {0xD3, "INIT_LOG", Port::init, kToHost, kInitPayload, false},
+    {0xD4, "SESSION_OPENED", Port::init, kToHost, kInitPayload, false},
+    {0xD5, "SESSION_ENDED", Port::init, kToHost, kInitPayload, false},
     {0xE0, "BOOTSTRAP", Port::bootstrap, kToGuest, kMaxBootstrap, true},
 }};
 

@@ -14,7 +14,7 @@
 // to a layout, code, ceiling or port bumps kProtocolVersion in the same commit.
 namespace sandbox::wire {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 inline constexpr std::uint16_t kHelperVersion = 1;  // of the privileged helper, counted apart
 
 // Ceilings of the payload, checked against the 5 header bytes before anything is allocated.
@@ -22,10 +22,12 @@ inline constexpr std::uint32_t kMaxHead = 8U << 10;        // structured message
 inline constexpr std::uint32_t kMaxFrame = 8U << 20;       // stream bytes on port 5001
 inline constexpr std::uint32_t kMaxPacket = 65535;         // one IP packet on port 5003
 inline constexpr std::uint32_t kMaxOpen = 1U << 20;        // OPEN: agents pass whole scripts
+inline constexpr std::uint32_t kMaxSecret = 72U << 10;     // one secret's name and value
 inline constexpr std::uint32_t kMaxBootstrap = 256U << 10; // the record PID 1 reads once
 inline constexpr std::uint32_t kMaxInitPacket = 4U << 10;  // one SEQPACKET message, type included
 
 inline constexpr std::size_t kHeaderSize = 5;  // length u32, type u8
+inline constexpr std::size_t kMaxSecretValue = 64U << 10;
 inline constexpr std::size_t kNonceSize = 32;  // every nonce and token
 inline constexpr std::size_t kFirstFrameSize = 39;  // header, version u16, nonce
 inline constexpr std::size_t kMaxItem = 128U << 10;  // one argv item or env value of OPEN

@@ -52,8 +52,8 @@ template <class... M>
     return std::visit([](const auto& alternative) { return encode(alternative); }, message);
 }
 
-// A whole packet of the SEQPACKET channel: type byte and payload. For InitUp, Pass, PassRefused
-// and InitLog.
+// A whole packet of the SEQPACKET channel: type byte and payload. For the messages of
+// InitMessage.
 template <class M>
 [[nodiscard]] Result<ByteVector> encode_packet(const M& message);
 

@@ -32,8 +32,9 @@ void observe_identity(const plan::PlanContent& plan, const Binding& binding,
                   held_if(all(status.uid, uid) && all(status.gid, gid) && groups && same));
 }
 
-Status observe_rights(const plan::PlanContent& plan, const sys::ProcStatus& status,
-                      const wire::Confined& report, Collector& collector)
+Status observe_rights(const plan::PlanContent& plan, const sys::ProcDir& init,
+                      const sys::ProcStatus& status, const wire::Confined& report,
+                      Collector& collector)
 {
     const auto wanted = TRY(sys::cap_set(plan.security.capabilities));
     const std::uint64_t sets[] = {status.cap_inheritable, status.cap_permitted,
@@ -51,10 +52,9 @@ Status observe_rights(const plan::PlanContent& plan, const sys::ProcStatus& stat
                   held_if(exact && std::ranges::equal(sets, reported)));
     collector.add("no_new_privileges", "1", status.no_new_privs ? "1" : "0",
                   held_if(status.no_new_privs && report.no_new_privs));
-    // Ours, if the supervisor itself runs under a filter, plus the outer and the inner ring.
-    const sys::ProcDir own = TRY(sys::ProcDir::self());
-    const sys::ProcStatus self = TRY(own.status());
-    const int expected = self.seccomp_filters + 2;
+    // The inner ring on top of what PID 1 has, which was witnessed when it was launched. Not counted
+    // from ourselves: whoever opens a session may run under filters that the launcher did not have.
+    const int expected = TRY(init.status()).seccomp_filters + 1;
     collector.add("seccomp.filter", "two filters",
                   "mode " + std::to_string(status.seccomp) + ", " +
                       std::to_string(status.seccomp_filters) + " filters",
@@ -190,7 +190,7 @@ Result<std::vector<Evidence>> observe_session(const plan::ExecutionPlan& plan,
                                         "reported itself as " +
                                         std::to_string(report.pid));
     observe_identity(plan.content(), binding, status, report, collector);
-    TRY_VOID(observe_rights(plan.content(), status, report, collector));
+    TRY_VOID(observe_rights(plan.content(), init, status, report, collector));
     TRY_VOID(observe_process(plan.content(), process, status, collector));
     TRY_VOID(observe_descriptors(process, collector));
     TRY_VOID(observe_place(plan.content(), binding, init, process, collector));

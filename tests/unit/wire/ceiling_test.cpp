@@ -13,7 +13,7 @@ namespace {
 template <class M>
 auto encode_one(const M& message)
 {
-    if constexpr (M::kType >= InitUp::kType && M::kType <= InitLog::kType) {
+    if constexpr (M::kType >= InitUp::kType && M::kType <= SessionEnded::kType) {
         return encode_packet(message);
     } else {
         return encode(message);
@@ -107,6 +107,10 @@ TEST(FieldCeilings, HoldBetweenShimAndInit)
 {
     expect_ceiling("session", 64, Pass{}, [](auto& m, std::size_t n) { m.session = text(n); });
     expect_ceiling("session", 64, PassRefused{},
+                   [](auto& m, std::size_t n) { m.session = text(n); });
+    expect_ceiling("session", 64, SessionOpened{},
+                   [](auto& m, std::size_t n) { m.session = text(n); });
+    expect_ceiling("session", 64, SessionEnded{},
                    [](auto& m, std::size_t n) { m.session = text(n); });
     expect_ceiling("text", 1024, InitLog{}, [](auto& m, std::size_t n) { m.text = text(n); });
     expect_ceiling("sandbox_id", 64, Bootstrap{},

@@ -270,14 +270,15 @@ TEST(FirstFrame, AcceptsTheRightNonceOnEachGuestOpenedPort)
         EXPECT_EQ(bytes.size(), kFirstFrameSize);
         return check_first_frame(port, FirstBytes(bytes.data(), kFirstFrameSize), nonce);
     };
-    EXPECT_EQ(check(Port::events, EventAuth{1, nonce}), FirstFrame::accepted);
-    EXPECT_EQ(check(Port::network, NetAuth{1, nonce}), FirstFrame::accepted);
-    EXPECT_EQ(check(Port::ssh_agent, AgentAuth{1, nonce}), FirstFrame::accepted);
-    EXPECT_EQ(check(Port::network, EventAuth{1, nonce}), FirstFrame::refused);
-    EXPECT_EQ(check(Port::events, EventAuth{2, nonce}), FirstFrame::version_mismatch);
+    EXPECT_EQ(check(Port::events, EventAuth{kProtocolVersion, nonce}), FirstFrame::accepted);
+    EXPECT_EQ(check(Port::network, NetAuth{kProtocolVersion, nonce}), FirstFrame::accepted);
+    EXPECT_EQ(check(Port::ssh_agent, AgentAuth{kProtocolVersion, nonce}), FirstFrame::accepted);
+    EXPECT_EQ(check(Port::network, EventAuth{kProtocolVersion, nonce}), FirstFrame::refused);
+    EXPECT_EQ(check(Port::events, EventAuth{kProtocolVersion + 1, nonce}),
+              FirstFrame::version_mismatch);
     // The host opens these, so nothing from the guest may open them.
-    EXPECT_EQ(check(Port::session, EventAuth{1, nonce}), FirstFrame::refused);
-    EXPECT_EQ(check(Port::control, EventAuth{1, nonce}), FirstFrame::refused);
+    EXPECT_EQ(check(Port::session, EventAuth{kProtocolVersion, nonce}), FirstFrame::refused);
+    EXPECT_EQ(check(Port::control, EventAuth{kProtocolVersion, nonce}), FirstFrame::refused);
 }
 
 TEST(FirstFrame, SaysNothingOfTheVersionToAPeerWithoutTheNonce)
@@ -288,7 +289,8 @@ TEST(FirstFrame, SaysNothingOfTheVersionToAPeerWithoutTheNonce)
         for (const unsigned bit : {0U, 7U}) {
             Nonce wrong = nonce;
             wrong.at(at) = static_cast<std::uint8_t>(wrong.at(at) ^ (1U << bit));
-            for (const std::uint16_t version : std::array<std::uint16_t, 2>{1, 2}) {
+            for (const std::uint16_t version :
+                 std::array<std::uint16_t, 2>{kProtocolVersion, kProtocolVersion + 1}) {
                 const ByteVector bytes = *encode(EventAuth{version, wrong});
                 EXPECT_EQ(check_first_frame(Port::events, FirstBytes(bytes.data(), kFirstFrameSize),
                                             nonce),
@@ -302,7 +304,7 @@ TEST(FirstFrame, SaysNothingOfTheVersionToAPeerWithoutTheNonce)
 TEST(FirstFrame, RefusesAnyOtherTypeOrLength)
 {
     const Nonce nonce{};
-    ByteVector bytes = *encode(EventAuth{1, nonce});
+    ByteVector bytes = *encode(EventAuth{kProtocolVersion, nonce});
     const auto check = [&bytes, &nonce] {
         return check_first_frame(Port::events, FirstBytes(bytes.data(), kFirstFrameSize), nonce);
     };

@@ -157,7 +157,7 @@ TEST(OpenMessage, HasTheBytesThePageSays)
         o.gate = true;
     });
     EXPECT_EQ(to_hex(*encode(open)), to_hex(from_hex("00 00 00 4e 20"
-                                                     "00 01 02"
+                                                     "00 02 02"
                                                      "00 00 03 e8 00 00 03 e9"
                                                      "00 01 00 00 00 1b"
                                                      "00 01 00 00 00 09 2f 62 69 6e 2f 74 72 75 65"

@@ -66,9 +66,9 @@ ByteVector with_byte(Port port, std::string_view name, std::size_t at, std::uint
     return bytes;
 }
 
-ByteVector with_version_2(Port port, std::string_view name, std::size_t at)
+ByteVector with_version_3(Port port, std::string_view name, std::size_t at)
 {
-    return with_byte(port, name, at + 1, 2);
+    return with_byte(port, name, at + 1, 3);
 }
 
 // A frame whose payload has one byte too many, told by its length.
@@ -121,23 +121,23 @@ void add_header_cases(Cases& cases)
 void add_version_cases(Cases& cases)
 {
     using enum WireError;
-    cases.add("hello.version_mismatch", kControlFirst, version_mismatch, "version 2",
-              with_version_2(Port::control, "hello", 5));
+    cases.add("hello.version_mismatch", kControlFirst, version_mismatch, "version 3",
+              with_version_3(Port::control, "hello", 5));
     // Nothing after the version is looked at: it has another layout.
-    cases.add("hello.version_only", kControlFirst, version_mismatch, "version 2 and no more",
-              "00 00 00 02 01 00 02");
-    cases.add("welcome.version_mismatch", kControlReply, version_mismatch, "version 2",
-              with_version_2(Port::control, "welcome", 5));
-    cases.add("open.version_mismatch", kOpen, version_mismatch, "version 2",
-              with_version_2(Port::session, "open", 5));
-    cases.add("bridge_open.version_mismatch", kBridge, version_mismatch, "version 2",
-              with_version_2(Port::bridge, "bridge_open", 5));
-    cases.add("bootstrap.version_mismatch", kBootstrap, version_mismatch, "version 2",
-              with_version_2(Port::bootstrap, "bootstrap", 5));
+    cases.add("hello.version_only", kControlFirst, version_mismatch, "version 3 and no more",
+              "00 00 00 02 01 00 03");
+    cases.add("welcome.version_mismatch", kControlReply, version_mismatch, "version 3",
+              with_version_3(Port::control, "welcome", 5));
+    cases.add("open.version_mismatch", kOpen, version_mismatch, "version 3",
+              with_version_3(Port::session, "open", 5));
+    cases.add("bridge_open.version_mismatch", kBridge, version_mismatch, "version 3",
+              with_version_3(Port::bridge, "bridge_open", 5));
+    cases.add("bootstrap.version_mismatch", kBootstrap, version_mismatch, "version 3",
+              with_version_3(Port::bootstrap, "bootstrap", 5));
     cases.add("init_up.version_mismatch", Place{Port::init, kHost, kLater}, version_mismatch,
-              "version 2", with_version_2(Port::init, "init_up", 1));
+              "version 3", with_version_3(Port::init, "init_up", 1));
     cases.add("helper_hello.version_mismatch", Place{Port::helper, kGuest, kFirst},
-              version_mismatch, "version 2", with_version_2(Port::helper, "helper_hello", 5));
+              version_mismatch, "version 3", with_version_3(Port::helper, "helper_hello", 5));
 }
 
 void add_payload_cases(Cases& cases)
@@ -161,21 +161,21 @@ void add_payload_cases(Cases& cases)
         return bytes;
     }());
     cases.add("welcome.string_past_end", kControlReply, bad_payload, "64 bytes said, none came",
-              "00 00 00 06 02 00 01 00 00 00 40");
+              "00 00 00 06 02 00 02 00 00 00 40");
     cases.add("exit.unknown_tag", kSessionReply, bad_payload, "outcome 5",
               "00 00 00 05 29 05 00 00 00 00");
     cases.add("signal.zero", kSession, refused, "signal 0", "00 00 00 01 27 00");
     cases.add("signal.65", kSession, refused, "signal 65", "00 00 00 01 27 41");
-    cases.add("open.unknown_kind", kOpen, bad_payload, "kind 4",
-              with_byte(Port::session, "open", 7, 4));
+    cases.add("open.unknown_kind", kOpen, bad_payload, "kind 6",
+              with_byte(Port::session, "open", 7, 6));
     cases.add("open.list_past_end", kOpen, bad_payload, "1024 groups said, none came",
-              "00 00 00 0d 20 00 01 02 00 00 00 00 00 00 00 00 04 00");
+              "00 00 00 0d 20 00 02 02 00 00 00 00 00 00 00 00 04 00");
     cases.add("open.too_many_groups", kOpen, bad_payload, "1025 groups",
-              "00 00 00 0d 20 00 01 02 00 00 00 00 00 00 00 00 04 01");
+              "00 00 00 0d 20 00 02 02 00 00 00 00 00 00 00 00 04 01");
     cases.add("guest_state.unknown_tag", kEvents, bad_payload, "kind 9",
               "00 00 00 11 43 00 00 00 00 00 00 00 01 09 00 00 00 00 00 00 00 00");
     cases.add("bridge_open.port_zero", kBridge, bad_payload, "port 0",
-              "00 00 00 04 80 00 01 00 00");
+              "00 00 00 04 80 00 02 00 00");
     cases.add("pass.leaf_without_count", kInit, bad_payload, "v2_dir with no descriptor",
               "d1 00 00 13 89 00 00 00 00 02 00");
     cases.add("pass.bad_leaf", kInit, bad_payload, "leaf 3", "d1 00 00 13 89 00 00 00 00 03 01");

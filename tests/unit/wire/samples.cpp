@@ -40,9 +40,10 @@ void add_control(std::vector<Sample>& out)
         out.push_back(
             {std::move(name), Port::control, direction, wrap<ControlMessage>(std::move(message))});
     };
-    add("hello", kGuest, Hello{1, counting<16>(0x10), 0x0102030405060708, true});
+    add("hello", kGuest, Hello{kProtocolVersion, counting<16>(0x10), 0x0102030405060708, true});
     add("welcome", kHost,
-        Welcome{1, "sandbox-init 0.1.0", "6.1.0-amd64", true, ServiceState::waiting_to_restart});
+        Welcome{kProtocolVersion, "sandbox-init 0.1.0", "6.1.0-amd64", true,
+                ServiceState::waiting_to_restart});
     add("provision", kGuest,
         Provision{counting<32>(0x00),
                   counting<32>(0x40),
@@ -114,26 +115,27 @@ void add_guest_ports(std::vector<Sample>& out)
     const auto events = [&out](std::string name, EventMessage message) {
         out.push_back({std::move(name), Port::events, kHost, Message(std::move(message))});
     };
-    events("event_auth", EventAuth{1, counting<32>(0x20)});
+    events("event_auth", EventAuth{kProtocolVersion, counting<32>(0x20)});
     events("heartbeat", Heartbeat{1, 30'000});
     events("service_state", ServiceStateEvent{2, ServiceState::exited, -9, 1});
     events("guest_state", GuestStateEvent{3, GuestEvent::network_down, 0xFFFF'FFFF'FFFF'FFFF});
     out.push_back(
         {"error", Port::events, kGuest, wrap<EventMessage>(ErrorMessage{1, "guest 2, host 1"})});
 
-    out.push_back(
-        {"net_auth", Port::network, kHost, wrap<NetworkMessage>(NetAuth{1, counting<32>(0x60)})});
+    out.push_back({"net_auth", Port::network, kHost,
+                   wrap<NetworkMessage>(NetAuth{kProtocolVersion, counting<32>(0x60)})});
     out.push_back({"net_ready", Port::network, kGuest, wrap<NetworkMessage>(NetReady{9})});
     out.push_back(
         {"packet", Port::network, kHost, wrap<NetworkMessage>(Packet{bytes_of("E\x01packet")})});
 
-    out.push_back({"bridge_open", Port::bridge, kGuest, wrap<BridgeMessage>(BridgeOpen{1, 8080})});
+    out.push_back({"bridge_open", Port::bridge, kGuest,
+                   wrap<BridgeMessage>(BridgeOpen{kProtocolVersion, 8080})});
     out.push_back({"bridge_ready", Port::bridge, kHost, wrap<BridgeMessage>(BridgeReady{})});
     out.push_back({"error", Port::bridge, kHost,
                    wrap<BridgeMessage>(ErrorMessage{7, "nothing listens on 8080"})});
 
     out.push_back({"agent_auth", Port::ssh_agent, kHost,
-                   wrap<AgentMessage>(AgentAuth{1, counting<32>(0xA0)})});
+                   wrap<AgentMessage>(AgentAuth{kProtocolVersion, counting<32>(0xA0)})});
     out.push_back({"agent_ready", Port::ssh_agent, kGuest, wrap<AgentMessage>(AgentReady{})});
 }
 
@@ -167,11 +169,14 @@ void add_init(std::vector<Sample>& out)
     const auto add = [&out](std::string name, Direction direction, InitMessage message) {
         out.push_back({std::move(name), Port::init, direction, Message(std::move(message))});
     };
-    add("init_up", kHost, InitUp{1, 1});
+    add("init_up", kHost, InitUp{kProtocolVersion, 1});
     add("pass", kGuest, Pass{5001, "s-0001", LeafKind::v1_tasks, 3});
     add("pass_control", kGuest, Pass{5000, "", LeafKind::none, 0});
     add("pass_refused", kHost, PassRefused{"s-0001", 8});
     add("init_log", kHost, InitLog{"ignoring: hostname is taken"});
+    add("session_opened", kHost,
+        SessionOpened{"s7", 12, SessionKind::pty, 1000, 1001, counting<32>(0xC0)});
+    add("session_ended", kHost, SessionEnded{"s7", ExitOutcome::signaled, 9});
     out.push_back({"bootstrap", Port::bootstrap, kGuest, Message(BootstrapMessage(bootstrap()))});
 }
 
@@ -293,7 +298,7 @@ ByteVector encode_any(const Message& message)
                 [](const auto& one) {
                     using M = std::remove_cvref_t<decltype(one)>;
                     constexpr bool kIsPacket = M::kType >= InitUp::kType &&
-                                               M::kType <= InitLog::kType;
+                                               M::kType <= SessionEnded::kType;
                     if constexpr (kIsPacket) {
                         return encode_packet(one);
                     } else {

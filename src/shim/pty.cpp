@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/pty.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <string>
+
+namespace sandbox::shim {
+
+Result<Devpts> Devpts::of(int init_pid)
+{
+    const auto root = TRY_WITH(
+        sys::open_file("/proc/" + std::to_string(init_pid) + "/root", O_PATH | O_DIRECTORY),
+        "root of PID 1");
+    auto folder = TRY_WITH(
+        sys::open_at2(root.get(), "dev/pts", O_PATH | O_DIRECTORY, 0, sys::kBeneath),
+        "terminals of the sandbox");
+    struct statfs kind{};
+    struct stat inside{};
+    if (fstatfs(folder.get(), &kind) != 0) return fail_errno("fstatfs", "/dev/pts");
+    if (fstat(folder.get(), &inside) != 0) return fail_errno("fstat", "/dev/pts");
+    if (kind.f_type != DEVPTS_SUPER_MAGIC)
+        return fail(Code::conflict, "/dev/pts of the sandbox is no devpts");
+    struct stat host{};
+    if (stat("/dev/pts", &host) == 0 && host.st_dev == inside.st_dev)
+        return fail(Code::conflict, "/dev/pts of the sandbox is the host's");
+    return Devpts(std::move(folder));
+}
+
+Result<Terminal> Devpts::open(uid_t uid, gid_t gid, Window window) const
+{
+    Terminal terminal;
+    terminal.master = TRY_WITH(
+        sys::open_at2(folder_.get(), "ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK, 0, sys::kBeneath),
+        "open a terminal");
+    const int unlock = 0;
+    if (ioctl(terminal.master.get(), TIOCSPTLCK, &unlock) != 0) return fail_errno("TIOCSPTLCK");
+    // By the master, not by name: what lies at that name is for the workload to say.
+    const int slave = ioctl(terminal.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0) return fail_errno("TIOCGPTPEER");
+    terminal.slave.reset(slave);
+    if (fchown(slave, uid, gid) != 0) return fail_errno("fchown", "terminal");
+    if (fchmod(slave, 0600) != 0) return fail_errno("fchmod", "terminal");
+    if (window.rows != 0 || window.cols != 0) TRY_VOID(resize(terminal.master.get(), window));
+    return terminal;
+}
+
+Status resize(int master, Window window)
+{
+    const winsize size{window.rows, window.cols, 0, 0};
+    if (ioctl(master, TIOCSWINSZ, &size) != 0) return fail_errno("TIOCSWINSZ");
+    return {};
+}
+
+}  // namespace sandbox::shim

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "shim/log_writer.hpp"
+#include "shim/sessions.hpp"
+#include "supervisor/attach.hpp"
+#include "sys/file.hpp"
+#include "wire/wire.hpp"
+
+namespace sandbox::supervisor {
+
+namespace {
+
+constexpr std::uint32_t kMostLogFiles = 1000;  // LogLimits::files is at most this
+
+// Reads the files of one log folder from the oldest on, through rotations.
+class LogTail {
+public:
+    explicit LogTail(sys::UniqueFd folder) : folder_(std::move(folder)) {}
+
+    template <class Take>
+    Status read(Take&& take)
+    {
+        if (!started_) {
+            for (std::uint32_t number = oldest(); number > 0; --number) {
+                // Rotated away meanwhile: its bytes were the oldest.
+                if (open(name_of(number))) TRY_VOID(read_file(take));
+            }
+            started_ = true;
+            static_cast<void>(open(shim::kLogName));
+        }
+        TRY_VOID(read_file(take));
+        // What was written before a rotation is read before its successor.
+        while (!is_newest() && open(shim::kLogName)) TRY_VOID(read_file(take));
+        return {};
+    }
+
+private:
+    static std::string name_of(std::uint32_t number)
+    {
+        return std::string(shim::kLogName) + "." + std::to_string(number);
+    }
+
+    std::uint32_t oldest() const
+    {
+        std::uint32_t last = 0;
+        while (last + 1 < kMostLogFiles &&
+               faccessat(folder_.get(), name_of(last + 1).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+            ++last;
+        return last;
+    }
+
+    bool open(const std::string& name)
+    {
+        auto file = sys::open_at2(folder_.get(), name, O_RDONLY, 0, sys::kBeneath);
+        if (file) file_ = std::move(*file);
+        return file.has_value();
+    }
+
+    bool is_newest() const
+    {
+        struct stat named{};
+        struct stat held{};
+        if (fstatat(folder_.get(), shim::kLogName, &named, AT_SYMLINK_NOFOLLOW) != 0) return true;
+        if (!file_.valid() || fstat(file_.get(), &held) != 0) return false;
+        return named.st_ino == held.st_ino && named.st_dev == held.st_dev;
+    }
+
+    template <class Take>
+    Status read_file(Take&& take)
+    {
+        if (!file_.valid()) return {};
+        std::string chunk(1U << 16, '\0');
+        while (true) {
+            const ssize_t count = ::read(file_.get(), chunk.data(), chunk.size());
+            if (count < 0 && errno == EINTR) continue;
+            if (count < 0) return fail_errno("read", shim::kLogName);
+            if (count == 0) return {};
+            held_.append(chunk, 0, static_cast<std::size_t>(count));
+            std::size_t begin = 0;
+            for (std::size_t end = held_.find('\n'); end != std::string::npos;
+                 end = held_.find('\n', begin)) {
+                const auto record = shim::decode(
+                    std::string_view(held_).substr(begin, end - begin));
+                if (record) take(*record);
+                begin = end + 1;
+            }
+            held_.erase(0, begin);
+        }
+    }
+
+    sys::UniqueFd folder_;
+    sys::UniqueFd file_;
+    std::string held_;
+    bool started_ = false;
+};
+
+// One of the two streams: where it stands, and what of it is on its way.
+struct LogStream {
+    int to = -1;
+    std::uint64_t at = 0;
+    std::uint64_t lost = 0;
+
+    void take(const shim::LogRecord& record)
+    {
+        std::string bytes = record.log;
+        if (!record.partial) bytes += '\n';
+        const std::uint64_t end = record.offset + bytes.size();
+        if (end <= at) return;
+        if (record.offset > at) lost += record.offset - at;
+        if (record.offset < at) bytes.erase(0, static_cast<std::size_t>(at - record.offset));
+        at = end;
+        if (to >= 0) static_cast<void>(sys::write_all(to, bytes));
+    }
+    void skip(const shim::LogRecord& record)
+    {
+        at = record.offset + record.log.size() + (record.partial ? 0 : 1);
+    }
+};
+
+class LogClient {
+public:
+    LogClient(sys::UniqueFd stream, sys::UniqueFd folder, const Console& console)
+        : stream_(std::move(stream)), tail_(std::move(folder)), console_(console)
+    {
+        out_.to = console.out;
+        err_.to = console.err;
+    }
+
+    Status run(const std::string& folder, LogPosition from)
+    {
+        watch_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+        if (!watch_) return fail_errno("inotify_init1");
+        if (inotify_add_watch(watch_.get(), folder.c_str(), IN_MODIFY | IN_CREATE | IN_MOVED_TO) <
+            0)
+            return fail_errno("inotify_add_watch", folder);
+        if (!from.out || !from.err) {
+            TRY_VOID(tail_.read([&](const shim::LogRecord& record) {
+                if (record.stream == shim::Stream::out) out_.skip(record);
+                if (record.stream == shim::Stream::err) err_.skip(record);
+            }));
+        } else {
+            out_.at = *from.out;
+            err_.at = *from.err;
+        }
+        // What came before the watch was set is read here, what comes after wakes us.
+        while (!exit_ && !left_) {
+            TRY_VOID(read_log());
+            TRY_VOID(wait());
+        }
+        return exit_ ? read_log() : Status{};
+    }
+
+    void report(SessionResult& result) const
+    {
+        result.out_offset = out_.at;
+        result.err_offset = err_.at;
+        if (const std::uint64_t lost = out_.lost + err_.lost; lost > 0)
+            result.why = std::to_string(lost) + " bytes of older output were dropped";
+        result.exit_status = 0;
+        if (!exit_) return;
+        result.exit = shim::exit_of(*exit_);
+        result.exit_status = result.exit->code;
+    }
+
+private:
+    Status read_log()
+    {
+        return tail_.read([&](const shim::LogRecord& record) {
+            if (record.stream == shim::Stream::out) out_.take(record);
+            if (record.stream == shim::Stream::err) err_.take(record);
+        });
+    }
+
+    Status wait()
+    {
+        const int steering = console_.steering != nullptr ? console_.steering->fd() : -1;
+        std::array<pollfd, 3> wait{
+            {{watch_.get(), POLLIN, 0}, {stream_.get(), POLLIN, 0}, {steering, POLLIN, 0}}};
+        if (poll(wait.data(), wait.size(), -1) < 0)
+            return errno == EINTR ? Status{} : fail_errno("poll");
+        std::array<char, 4096> events{};
+        while (read(watch_.get(), events.data(), events.size()) > 0) {}
+        if (wait[2].revents != 0) steer();
+        if (wait[1].revents != 0) return hear();
+        return {};
+    }
+
+    void steer()
+    {
+        while (const auto steer = console_.steering->next()) {
+            if (steer->kind == Steer::Kind::resize) continue;
+            // Its signals are sent by name (`kill --session`): looking on is not owning.
+            left_ = true;
+        }
+    }
+
+    Status hear()
+    {
+        std::array<std::byte, 256> chunk;
+        const ssize_t count = recv(stream_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+        if (count <= 0)
+            return fail(Code::unavailable, "the shim of the sandbox went away: run 'sandboxctl "
+                                           "reconcile'");
+        std::span<const std::byte> bytes(chunk.data(), static_cast<std::size_t>(count));
+        while (auto frame = TRY(decoder_.next(bytes))) {
+            const auto message = TRY(wire::decode_as<wire::SessionMessage>(
+                wire::Direction::to_host, frame->type, frame->payload));
+            if (const auto* exit = std::get_if<wire::Exit>(&message)) exit_ = *exit;
+        }
+        return {};
+    }
+
+    sys::UniqueFd stream_;
+    LogTail tail_;
+    const Console& console_;
+    sys::UniqueFd watch_;
+    LogStream out_;
+    LogStream err_;
+    wire::FrameDecoder decoder_{wire::Port::session, wire::Direction::to_host, wire::Stage::later};
+    std::optional<wire::Exit> exit_;
+    bool left_ = false;
+};
+
+}  // namespace
+
+Result<SessionResult> attend_log(sys::UniqueFd stream, const std::string& folder,
+                                 const Console& console, LogPosition from, SessionResult result)
+{
+    if (!stream.valid()) return fail(Code::corrupt, "the shim sent no stream");
+    LogClient client(std::move(stream), TRY_WITH(sys::open_dir(folder), "log of the session"),
+                     console);
+    TRY_VOID(client.run(folder, from));
+    client.report(result);
+    return result;
+}
+
+}  // namespace sandbox::supervisor
