@@ -124,8 +124,9 @@ private:
             return;
         }
         if (v2()) {
+            // Not memory.oom.group: it would end every session for what one of them did, and a
+            // parent with its child, which v1 does not.
             set("memory", "memory.swap.max", std::to_string(swap));
-            set("memory", "memory.oom.group", "1");
         } else if (memory > profile::kMostInteger - swap) {
             invalid("memory-too-large", "resources.swap", "memory and swap together",
                     "ask for less swap");

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from lib.harness import PATIENCE, check, main, read_until, same, scenario, start_time, until
+from lib.harness import PATIENCE, check, main, read_until, same, scenario, start_time, until, within
 
 SHELL = '/bin/sh', '-c'
 LOOP = 'echo ready; while :; do sleep 0.02; done'
@@ -181,7 +181,7 @@ def settle(root, name):
         if alive != (sandbox['state'] == 'running'):
             # A shim that works on: give it the time it needs.
             try:
-                until(lambda: bool(members(root, sandbox['id'])) == (root.one(sandbox['id'])['state'] == 'running'), 'truth', 10)
+                until(lambda: bool(members(root, sandbox['id'])) == (root.one(sandbox['id'])['state'] == 'running'), 'truth', within(10))
             except TimeoutError:
                 wrong.append((root.one(sandbox['id']), members(root, sandbox['id'])))
         if root.ctl('rm', '-f', sandbox['id']).code != 0:
@@ -222,7 +222,7 @@ def kill_crun(root):
     while hits < 12 and len(codes) < 80:
         round = len(codes)
         child = root.spawn('run', '--name', f'victim{round}', profile, '--', '/bin/true')
-        end, victim = time.monotonic() + 5, None
+        end, victim = time.monotonic() + within(5), None
         while victim is None and child.poll() is None and time.monotonic() < end:
             for path in glob.glob(f'/sys/fs/cgroup/pids{root.parent}/*/control/tasks') or \
                     glob.glob(f'/sys/fs/cgroup{root.parent}/*/control/cgroup.procs'):

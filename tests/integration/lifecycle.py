@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from lib.harness import PATIENCE, SOURCE, bind, check, main, read_until, same, scenario, tmpfs
+from lib.harness import PATIENCE, SOURCE, bind, check, main, read_until, same, scenario, tmpfs, within
 
 HELLO = os.path.join(SOURCE, 'examples/01-hello.toml')
 SHELL = '/bin/sh', '-c'
@@ -87,7 +87,7 @@ def fork_bomb(root):
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
-    check(time.monotonic() - began < 5, 'the host forks as ever')
+    check(time.monotonic() - began < within(5), 'the host forks as ever')
     same(root.ctl('ps', '-q').code, 0, 'and the product answers')
     same(root.ctl('rm', '-f', 'bomb').code, 0, 'rm -f ends it')
     child.wait(PATIENCE)
@@ -104,7 +104,7 @@ def time_limit(root):
     done = root.ctl('run', '--name', 'slow', profile, '--', *SHELL, 'trap "" TERM; echo begun; sleep 60; sleep 60')
     took = time.monotonic() - began
     same((done.code, done.out), (124, 'begun\n'), 'a workload that takes too long gives 124', done.err)
-    check(1 <= took < 15, 'after its second', took)
+    check(1 <= took < within(15), 'after its second', took)
     same(root.one('slow')['exit']['reason'], 'timeout', 'inspect says why')
     done = root.ctl('run', profile, '--', '/bin/true')
     same(done.code, 0, 'one that is in time is left alone', done.err)
@@ -187,7 +187,7 @@ def leftovers_of_a_workload(root):
     began = time.monotonic()
     done = root.ctl('run', '--name', 'daemon', profile, '--', *SHELL,
                     'trap "" TERM HUP INT; (setsid sleep 1000 >/dev/null 2>&1 </dev/null &); (sleep 1000 &) ; exit 4')
-    check(done.code == 4 and time.monotonic() - began < 10, 'what a workload leaves running does not hold its status', done)
+    check(done.code == 4 and time.monotonic() - began < within(10), 'what a workload leaves running does not hold its status', done)
     root.census_clean('and is gone', but=['files'])
 
 

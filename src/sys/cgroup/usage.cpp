@@ -51,17 +51,26 @@ Status add_v1(int dir, Usage& usage)
     return {};
 }
 
-void add_v2(int dir, Usage& usage)
+// v2: counts of a cgroup hold those of its descendants, also of removed ones. Before 6.11 that is
+// not so for pids (kernel/cgroup/pids.c): there is no pids.events.local yet.
+Result<std::uint64_t> forks_refused(int dir)
+{
+    if (text_of(dir, "pids.events.local").empty()) return sum_below(dir, "pids.events", "max");
+    return keyed_value(text_of(dir, "pids.events"), "max");
+}
+
+Status add_v2(int dir, Usage& usage)
 {
     usage.memory_bytes += value_of(dir, "memory.current");
     usage.memory_peak += value_of(dir, "memory.peak");
     usage.oom_kills += keyed_value(text_of(dir, "memory.events"), "oom_kill");
     usage.pids += value_of(dir, "pids.current");
-    usage.pids_refused += keyed_value(text_of(dir, "pids.events"), "max");
+    usage.pids_refused += TRY(forks_refused(dir));
     const std::string stat = text_of(dir, "cpu.stat");
     usage.cpu_usage_us += keyed_value(stat, "usage_usec");
     usage.cpu_throttled_us += keyed_value(stat, "throttled_usec");
     usage.cpu_throttled_periods += keyed_value(stat, "nr_throttled");
+    return {};
 }
 
 }  // namespace
@@ -70,10 +79,8 @@ Result<Usage> CgroupTree::usage() const
 {
     Usage usage;
     for (const Dir& dir : dirs_) {
-        if (dir.hierarchy.version == Version::v2)
-            add_v2(dir.fd.get(), usage);
-        else
-            TRY_VOID(add_v1(dir.fd.get(), usage));
+        TRY_VOID(dir.hierarchy.version == Version::v2 ? add_v2(dir.fd.get(), usage)
+                                                      : add_v1(dir.fd.get(), usage));
     }
     return usage;
 }

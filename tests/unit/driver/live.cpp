@@ -25,6 +25,18 @@ std::string digest_of(const std::string& path)
 
 std::string init_path() { return SANDBOX_INIT_PATH; }
 
+// The limits of the fixture are spelled for v1; a host with v2 alone has the same ones.
+void adapt(plan::ResourcePlan& resources)
+{
+    const auto host = sys::cgroup::detect();
+    if (!host || host->layout != sys::cgroup::Layout::v2) return;
+    resources.version = plan::CgroupVersion::v2;
+    std::erase(resources.controllers, "freezer");
+    for (auto* settings : {&resources.workload, &resources.control})
+        for (plan::CgroupSetting& setting : *settings)
+            if (setting.file == "memory.limit_in_bytes") setting.file = "memory.max";
+}
+
 }  // namespace
 
 ScratchDir::ScratchDir()
@@ -46,6 +58,7 @@ LiveSandbox::LiveSandbox(plan::PlanContent content)
     binding.cgroup = "/sandbox-test-" + std::to_string(::getpid()) + "/" + id;
     binding.run_dir = HostPath(scratch.path() + "/run/" + id);
     binding.state_dir = HostPath(scratch.path() + "/state/sandboxes/" + id);
+    adapt(content.resources);
     content.artifacts["oci.runtime"] = digest_of("/usr/bin/crun");
     content.artifacts["sandbox-init"] = digest_of(init_path());
     plan = sealed(std::move(content));

@@ -32,6 +32,8 @@ std::set<std::string> probe_cgroups()
     std::set<std::string> found;
     std::error_code ignored;
     const std::string mine = "sandbox-probe-" + std::to_string(getpid());
+    // Where v2 is alone, its root is the mount.
+    if (fs::exists("/sys/fs/cgroup/" + mine, ignored)) found.insert("/sys/fs/cgroup/" + mine);
     for (const auto& hierarchy : fs::directory_iterator("/sys/fs/cgroup", ignored)) {
         for (const auto& entry : fs::directory_iterator(hierarchy.path(), ignored)) {
             if (entry.path().filename() == mine) found.insert(entry.path());

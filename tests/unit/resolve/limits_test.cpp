@@ -68,7 +68,6 @@ TEST(ResolveResources, SpellsEveryLimitForCgroupV2InWriteOrder)
                 ElementsAre(CgroupSetting{"pids", "pids.max", "128"},
                             CgroupSetting{"memory", "memory.max", "536870912"},
                             CgroupSetting{"memory", "memory.swap.max", "0"},
-                            CgroupSetting{"memory", "memory.oom.group", "1"},
                             CgroupSetting{"cpu", "cpu.max", "150000 100000"},
                             CgroupSetting{"cpu", "cpu.weight", "200"},
                             CgroupSetting{"cpuset", "cpuset.cpus", "0-1"},
