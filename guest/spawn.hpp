@@ -3,11 +3,13 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.hpp"
 #include "confine/spec.hpp"
+#include "guest/copy.hpp"
 #include "sys/fd.hpp"
 #include "wire/init.hpp"
 
@@ -18,6 +20,7 @@ struct Program {
     std::vector<std::string> argv;
     std::vector<std::string> env;         // NAME=VALUE
     std::vector<std::string> candidates;  // argv[0] itself, or PATH times argv[0]
+    std::optional<CopyJob> copy;          // instead of all these
 };
 Program make_program(const wire::Open& open, const wire::Bootstrap& boot);
 

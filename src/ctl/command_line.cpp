@@ -24,6 +24,7 @@ struct Store {
     Inspect inspect;
     Logs logs;
     Stop stop;
+    Copy copy;
     Kill kill;
     Wait wait;
     Remove remove;
@@ -126,6 +127,13 @@ private:
         CLI::App* stop = verb(app_, "stop", "TERM, then KILL after the stop timeout", store_.stop);
         stop->add_option("name", store_.stop.names, "Name or id")->required();
         stop->add_option("-t,--time", store_.stop.time, "Timeout, such as 5s");
+
+        CLI::App* copy = verb(app_, "cp", "Copy files into a sandbox or out of it", store_.copy);
+        copy->add_option("source", store_.copy.source, "PATH, NAME:PATH, or - for a tar stream")
+            ->required();
+        copy->add_option("destination", store_.copy.target, "The other of the two")->required();
+        copy->add_option("--max-size", store_.copy.max_size, "Copy no more than this")
+            ->capture_default_str();
 
         CLI::App* kill = verb(app_, "kill", "Send a signal to the main process", store_.kill);
         kill->add_option("name", store_.kill.names, "Name or id")->required();

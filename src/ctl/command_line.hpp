@@ -65,6 +65,11 @@ struct Stop {
     std::vector<std::string> names;
     std::string time;  // duration; empty: the plan's
 };
+struct Copy {
+    std::string source;  // PATH, NAME:PATH or "-"
+    std::string target;
+    std::string max_size = "4GiB";
+};
 struct Kill {
     std::vector<std::string> names;
     std::string signal = "KILL";
@@ -98,7 +103,7 @@ struct CompleteWords {
 struct ShowCommands {};
 
 using Verb = std::variant<ConfigInit, ConfigCheck, Validate, Plan, Run, Ps, Inspect, Logs, Stop,
-                          Kill, Wait, Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow,
+                          Copy, Kill, Wait, Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow,
                           Reconcile, Version, Completion, CompleteWords, ShowCommands>;
 
 struct Command {

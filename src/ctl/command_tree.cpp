@@ -54,6 +54,7 @@ constexpr auto kNamed = std::to_array<Named>({
     {"--env", "NAME=VALUE", WordKind::none},
     {"--expect-plan", "DIGEST", WordKind::none},
     {"--filter", "KEY=VALUE", WordKind::none},
+    {"--max-size", "SIZE", WordKind::none},
     {"--output", "FORMAT", WordKind::none},
     {"--overlay", "FILE", WordKind::file},
     {"--plan", "FILE", WordKind::file},

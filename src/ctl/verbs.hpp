@@ -21,6 +21,7 @@ int execute(const Context& context, const Inspect& verb);
 int execute(const Context& context, const Logs& verb);
 int execute(const Context& context, const Stop& verb);
 int execute(const Context& context, const Kill& verb);
+int execute(const Context& context, const Copy& verb);
 int execute(const Context& context, const Wait& verb);
 int execute(const Context& context, const Remove& verb);
 int execute(const Context& context, const Probe& verb);

@@ -10,6 +10,7 @@
 #include "canon/json.hpp"
 #include "shim/audit_log.hpp"
 #include "supervisor/context.hpp"
+#include "supervisor/copy.hpp"
 #include "supervisor/inspect.hpp"
 #include "supervisor/log_reader.hpp"
 #include "supervisor/planning.hpp"
@@ -235,6 +236,21 @@ Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
     const Listed after = TRY(find(listed.sandbox.id.str()));
     if (after.sandbox.exit) return *after.sandbox.exit;
     return fail(dead_shim(after.sandbox));
+}
+
+Result<CopyResult> EmbeddedService::copy(const CopyRequest& request)
+{
+    const Listed listed = TRY(find(request.reference));
+    if (listed.sandbox.state != ledger::State::running) {
+        return fail(Code::conflict, listed.sandbox.name.str() + " does not run (state " +
+                                        std::string(ledger::to_string(listed.sandbox.state)) +
+                                        "): files are copied by the running sandbox itself");
+    }
+    if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
+    const plan::ExecutionPlan plan = TRY(plan_of(listed.sandbox.id.str()));
+    // Where the shim listens, so does its door.
+    TRY(reach_shim(listed.sandbox.id));
+    return copy_files(host_.paths.run_of(listed.sandbox.id), plan, request);
 }
 
 Result<Report> EmbeddedService::clean_dead(const ledger::Sandbox& sandbox)

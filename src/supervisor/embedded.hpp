@@ -34,6 +34,7 @@ public:
     Result<canon::Json> inspect(std::string_view reference) override;
     Result<plan::ExecutionPlan> plan_of(std::string_view reference) override;
     Status logs(const LogQuery& query, const LogSink& sink) override;
+    Result<CopyResult> copy(const CopyRequest& request) override;
     Status stop(std::string_view reference,
                 std::optional<std::chrono::milliseconds> timeout) override;
     Status kill(std::string_view reference, int signal) override;

@@ -168,12 +168,16 @@ struct CopyRequest {
     std::string reference;
     std::string path;  // inside; absolute or below the profile's cwd
     enum class Way { into, out_of } way = Way::into;
+    // named: into the path where it is a folder, else under its name. content: what the archive
+    // holds, into the folder of that path. Of no meaning out of a sandbox: the path's end says it.
+    enum class Landing { named, content } landing = Landing::named;
     int stream = -1;
     std::uint64_t most_bytes = 0;  // 0: the built-in cap
 };
 struct CopyResult {
     std::uint64_t files = 0;
     std::uint64_t bytes = 0;
+    std::string notes;  // what was left out, one a line; from inside, so escape it
 };
 
 // What happened, oldest first: the audit log's lifecycle, one event a call. Returning false from

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/serialize.hpp"
 
+#include <algorithm>
+
 namespace sandbox::wire {
 
 template <class A>
@@ -93,6 +95,39 @@ void visit(A& a, In<A, Poweroff> m)
     a.tag("reason", m.reason, PoweroffReason::stop, PoweroffReason::host_shutdown);
 }
 
+template <class A>
+void visit(A& a, In<A, Secret> m)
+{
+    a.tag("place", m.place, SecretPlace::variable, SecretPlace::file);
+    a.number("uid", m.uid);
+    a.number("gid", m.gid);
+    a.text("name", m.name, 4096, Text::c_string);
+    a.blob("value", m.value, kMaxSecretValue);
+    const bool file = m.place == SecretPlace::file;
+    a.require(!m.name.empty() && (m.name.front() == '/') == file, "name");
+    a.require(file || m.name.find('=') == std::string::npos, "name");
+    a.require(file || std::ranges::find(m.value, std::byte{0}) == m.value.end(), "value");
+}
+
+Result<ByteVector> encode_secret_head(const Secret& secret, std::size_t value_size)
+{
+    if (value_size > kMaxSecretValue)
+        return fail(Code::invalid_argument, "a secret longer than 64 KiB");
+    Secret empty;
+    empty.place = secret.place;
+    empty.uid = secret.uid;
+    empty.gid = secret.gid;
+    empty.name = secret.name;
+    ByteVector frame = TRY(encode(empty));
+    // The two lengths that the value has a part in: the payload's and its own.
+    const auto count = static_cast<std::uint32_t>(value_size);
+    const auto length = static_cast<std::uint32_t>(frame.size() - kHeaderSize) + count;
+    std::ranges::copy(encode_header({Secret::kType, length}), frame.begin());
+    const HeaderBytes own = encode_header({0, count});
+    std::copy_n(own.begin(), sizeof count, frame.end() - sizeof count);
+    return frame;
+}
+
 template Result<ByteVector> encode(const ErrorMessage&);
 template Result<ByteVector> encode(const Hello&);
 template Result<ByteVector> encode(const Welcome&);
@@ -110,6 +145,8 @@ template Result<ByteVector> encode(const Poweroff&);
 template Result<ByteVector> encode(const PoweroffAck&);
 template Result<ByteVector> encode(const Fstrim&);
 template Result<ByteVector> encode(const FstrimStarted&);
+template Result<ByteVector> encode(const Secret&);
+template Result<ByteVector> encode(const SecretKept&);
 template Decoded<ControlMessage> decode_as<ControlMessage>(Direction, std::uint8_t,
                                                            std::span<const std::byte>);
 

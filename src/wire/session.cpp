@@ -8,7 +8,7 @@ void visit(A& a, In<A, Open> m)
 {
     constexpr std::size_t kItems = 65535;  // what a list's count can say
     a.version(m.version, kProtocolVersion);
-    a.tag("kind", m.kind, SessionKind::pty, SessionKind::service);
+    a.tag("kind", m.kind, SessionKind::pty, SessionKind::copy_out);
     a.number("uid", m.uid);
     a.number("gid", m.gid);
     visit_ids(a, "groups", m.groups, 1024);

@@ -52,6 +52,10 @@ template <class... M>
     return std::visit([](const auto& alternative) { return encode(alternative); }, message);
 }
 
+// SECRET without its value, which the sender adds from where it lies: no copy of it is made here.
+// `secret.value` is not looked at.
+[[nodiscard]] Result<ByteVector> encode_secret_head(const Secret& secret, std::size_t value_size);
+
 // A whole packet of the SEQPACKET channel: type byte and payload. For the messages of
 // InitMessage.
 template <class M>

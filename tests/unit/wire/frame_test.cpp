@@ -132,7 +132,7 @@ TEST(FrameDecoder, LeavesBytesBehindAFrameToTheCaller)
 TEST(FrameDecoder, StaysFailedAfterTheFirstFailure)
 {
     FrameDecoder decoder(Port::control, Direction::to_guest);
-    const ByteVector bad = from_hex("00 00 00 00 11");
+    const ByteVector bad = from_hex("00 00 00 00 1f");
     std::span<const std::byte> input(bad);
     ASSERT_FALSE(decoder.next(input));
     const ByteVector hello = encode_any(Message(ControlMessage(Hello{})));

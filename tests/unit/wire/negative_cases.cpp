@@ -89,7 +89,7 @@ void add_header_cases(Cases& cases)
               "00 00 00 1b");
     cases.add("hello.truncated_payload", kControlFirst, truncated, "27 bytes said, 2 came",
               "00 00 00 1b 01 00 01");
-    cases.add("unknown_type", kControl, unknown_type, "0x11 is no message", "00 00 00 00 11");
+    cases.add("unknown_type", kControl, unknown_type, "0x1f is no message", "00 00 00 00 1f");
     cases.add("provision.too_long", kControl, too_long, "head: one above 8192", "00 00 20 01 03");
     cases.add("hello.all_ones", kControlFirst, too_long, "4 GiB announced", "ff ff ff ff 01");
     cases.add("open.too_long", kOpen, too_long, "OPEN: one above 1 MiB", "00 10 00 01 20");

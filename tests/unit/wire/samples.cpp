@@ -65,6 +65,12 @@ void add_control(std::vector<Sample>& out)
     add("poweroff_ack", kHost, PoweroffAck{});
     add("fstrim", kGuest, Fstrim{});
     add("fstrim_started", kHost, FstrimStarted{});
+    add("secret_variable", kGuest,
+        Secret{SecretPlace::variable, 1000, 1001, "API_TOKEN", bytes_of("t0ken")});
+    add("secret_file", kGuest,
+        Secret{SecretPlace::file, 1000, 1001, "/run/secrets/key",
+               bytes_of(std::string_view("a\0b\n", 4))});
+    add("secret_kept", kHost, SecretKept{});
     add("error", kHost, ErrorMessage{6, "provision first"});
 }
 
@@ -94,6 +100,14 @@ void add_session(std::vector<Sample>& out)
     Open smallest;
     smallest.argv = {"/bin/true"};
     add("open_smallest", kGuest, smallest);
+    Open copy;
+    copy.kind = SessionKind::copy_in;
+    copy.argv = {"/work/in", "4294967296", "named"};
+    copy.stdio = SessionStdio::descriptors;
+    add("open_copy_in", kGuest, copy);
+    copy.kind = SessionKind::copy_out;
+    copy.argv = {"/work/out", "4294967296"};
+    add("open_copy_out", kGuest, copy);
     add("started", kHost, Started{0x01020304});
     add("stdin", kGuest, Stdin{bytes_of("input\n")});
     add("stdin_eof", kGuest, StdinEof{});
