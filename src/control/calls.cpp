@@ -79,7 +79,8 @@ bool matches(std::string_view pattern, std::string_view path)
     const auto wanted = segments_of(pattern);
     const auto found = segments_of(path);
     return std::ranges::equal(wanted, found, [](std::string_view want, std::string_view have) {
-        return want.starts_with('{') ? !have.empty() : want == have;
+        // An empty reference is the service's to refuse, as any other that names nobody.
+        return want.starts_with('{') || want == have;
     });
 }
 

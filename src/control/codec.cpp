@@ -297,7 +297,9 @@ Result<supervisor::Stats> stats_from_json(const Json& json)
 
 Json to_json(const supervisor::CopyResult& result)
 {
-    return {{"files", result.files}, {"bytes", result.bytes}};
+    Json json{{"files", result.files}, {"bytes", result.bytes}};
+    if (!result.notes.empty()) json["notes"] = result.notes;
+    return json;
 }
 
 Result<supervisor::CopyResult> copy_result_from_json(const Json& json)
@@ -306,6 +308,7 @@ Result<supervisor::CopyResult> copy_result_from_json(const Json& json)
     supervisor::CopyResult result;
     result.files = fields.count("files").value_or(0);
     result.bytes = fields.count("bytes").value_or(0);
+    result.notes = fields.text("notes").value_or("");
     TRY_VOID(finish(fields));
     return result;
 }

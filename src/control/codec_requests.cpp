@@ -55,6 +55,8 @@ Json to_json(const supervisor::CopyRequest& request)
 {
     const bool into = request.way == supervisor::CopyRequest::Way::into;
     Json body{{"path", request.path}, {"way", into ? "into" : "out_of"}};
+    using Landing = supervisor::CopyRequest::Landing;
+    if (into) body["landing"] = request.landing == Landing::named ? "named" : "content";
     if (request.most_bytes != 0) body["most_bytes"] = request.most_bytes;
     return body;
 }

@@ -60,7 +60,8 @@ void Connection::set_deadline(Millis span, int status, const char* why)
 void Connection::want_more()
 {
     // Behind a whole request there is nothing to read before its answer but the client's end.
-    if (socket_->waits_readable() || half_closed_ || in_.size() >= kMostHeaderBytes) return;
+    const bool open = phase_ != Phase::closed && phase_ != Phase::streaming && !half_closed_;
+    if (!open || socket_->waits_readable() || in_.size() >= kMostHeaderBytes) return;
     socket_->when_readable([self = weak_from_this()] {
         if (const auto alive = self.lock()) alive->on_readable();
     });
@@ -76,7 +77,7 @@ void Connection::on_readable()
     if (count == 0) return on_end_of_input();
     in_.append(chunk, 0, static_cast<std::size_t>(count));
     if (phase_ == Phase::request) process();
-    if (phase_ != Phase::closed && phase_ != Phase::streaming) want_more();
+    want_more();
 }
 
 void Connection::on_end_of_input()
@@ -124,7 +125,7 @@ bool Connection::take_header()
         out_ += "HTTP/1.1 100 Continue\r\n\r\n";
         flush();
     }
-    return true;
+    return phase_ == Phase::request;
 }
 
 void Connection::dispatch()
@@ -299,7 +300,8 @@ void Connection::note(int status, std::string_view body)
         host_.counters().count_answer(*call_, status, body);
     else
         ++host_.counters().requests[{operation, status}];
-    if (!parts.log) return;
+    // Every client greets: nobody wants to read of it.
+    if (!parts.log || (call_ && call_->operation == Operation::version)) return;
     const auto took = std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - began_);
     std::vector<LogField> fields{{"SANDBOX_OPERATION", operation},
                                  {"SANDBOX_STATUS", std::to_string(status)},

@@ -212,6 +212,12 @@ Status decode_copy(Fields& fields, Call& call)
     }
     call.copy.way = way == "into" ? Way::into : Way::out_of;
     call.input = way == "into";
+    const std::string landing = fields.text("landing").value_or("named");
+    if (landing != "named" && landing != "content") {
+        fields.refuse("wants a landing that is named or content");
+    }
+    using Landing = supervisor::CopyRequest::Landing;
+    call.copy.landing = landing == "named" ? Landing::named : Landing::content;
     call.copy.most_bytes = fields.count("most_bytes").value_or(0);
     return {};
 }

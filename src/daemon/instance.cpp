@@ -28,6 +28,18 @@ std::string holder_of(int lock)
     return "pid " + text->substr(0, text->find('\n'));
 }
 
+// A daemon that ends removes its lock: what was locked may no longer be what the name means.
+Result<bool> is_named(int run, int lock)
+{
+    struct stat held{};
+    struct stat named{};
+    if (fstat(lock, &held) != 0) return fail_errno("fstat", kLockName);
+    if (fstatat(run, kLockName, &named, AT_SYMLINK_NOFOLLOW) != 0) {
+        return errno == ENOENT ? Result<bool>(false) : fail_errno("fstatat", kLockName);
+    }
+    return held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
 }  // namespace
 
 std::optional<gid_t> find_group(std::string_view group_file, std::string_view name)
@@ -54,15 +66,16 @@ Result<Instance> Instance::claim(const supervisor::Paths& paths)
     TRY_VOID(sys::make_dirs(paths.run));
     Instance instance(TRY(sys::open_dir(paths.run)));
     const int run = instance.run_.get();
-    instance.lock_ = TRY(sys::open_at(run, kLockName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
-    const int lock = instance.lock_.get();
-    if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK) return fail_errno("flock", kLockName);
-        return fail(Code::conflict, "another sandboxd (" + holder_of(lock) + ") serves " +
-                                        paths.run + ": stop it first");
-    }
-    if (ftruncate(lock, 0) != 0) return fail_errno("ftruncate", kLockName);
-    TRY_VOID(sys::write_all(lock, std::to_string(getpid()) + "\n"));
+    do {
+        instance.lock_ = TRY(sys::open_at(run, kLockName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+        if (flock(instance.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EWOULDBLOCK) return fail_errno("flock", kLockName);
+            return fail(Code::conflict, "another sandboxd (" + holder_of(instance.lock_.get()) +
+                                            ") serves " + paths.run + ": stop it first");
+        }
+    } while (!TRY(is_named(run, instance.lock_.get())));
+    if (ftruncate(instance.lock_.get(), 0) != 0) return fail_errno("ftruncate", kLockName);
+    TRY_VOID(sys::write_all(instance.lock_.get(), std::to_string(getpid()) + "\n"));
     return instance;
 }
 
@@ -94,6 +107,8 @@ void Instance::withdraw()
 {
     if (listens_) static_cast<void>(sys::unlink_at(run_.get(), supervisor::kDaemonSocket));
     listens_ = false;
+    static_cast<void>(sys::unlink_at(run_.get(), kLockName));
+    lock_.reset();
 }
 
 }  // namespace sandbox::daemon

@@ -25,7 +25,7 @@ public:
     // it. Whatever lay there was a dead daemon's.
     [[nodiscard]] Result<sys::UniqueFd> listen();
     gid_t group() const noexcept { return group_; }
-    // Removes the socket that listen() made.
+    // Removes the socket that listen() made, and the lock: the next daemon may begin.
     void withdraw();
 
 private:

@@ -196,6 +196,10 @@ Status Connection::migrate(OpenMode mode)
                                            std::to_string(kSchemaVersion) +
                                            "): use that release, nothing was read or changed");
     }
+    // Another process is making it: so far nothing was recorded.
+    if (found == 0 && mode == OpenMode::read_only) {
+        return fail(Code::not_found, "the ledger is just being made");
+    }
     if (mode == OpenMode::read_only) {
         return fail(Code::unavailable, "the ledger has schema " + std::to_string(found) +
                                            " and is open for reading only: run a verb that writes "

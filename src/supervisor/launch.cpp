@@ -17,8 +17,11 @@
 #include "driver/resources.hpp"
 #include "shim/audit_log.hpp"
 #include "shim/guest_link.hpp"
+#include "supervisor/attach.hpp"
+#include "supervisor/context.hpp"
 #include "supervisor/stdin_pump.hpp"
 #include "sys/file.hpp"
+#include "sys/net/unix.hpp"
 
 namespace sandbox::supervisor {
 
@@ -47,16 +50,19 @@ std::string name_of(const RunRequest& request, const plan::ExecutionPlan& plan, 
     return plan->request.name + "-" + id.str().substr(0, 6);
 }
 
-// Everything the launch will make, in the order it is made.
+// Everything the launch will make, in the order it is made. What rests with a sandbox that was
+// there before is there already.
 Result<Prepared> prepare_launch(const Host& host, const SandboxId& id, const std::string& name,
-                                const plan::ExecutionPlan& plan)
+                                const plan::ExecutionPlan& plan, const ledger::Sandbox* before)
 {
     Prepared p;
     const std::string parent = host.cgroup_parent();
-    p.operation = "run-" + id.str();
     p.binding.id = id;
     p.binding.name = SandboxName(name);
-    p.binding.generation = kFirstGeneration;
+    p.binding.generation = before != nullptr ? before->generation + 1 : kFirstGeneration;
+    p.operation = before != nullptr
+                      ? "start-" + id.str() + "-" + std::to_string(p.binding.generation)
+                      : "run-" + id.str();
     p.binding.run_dir = HostPath(host.paths.run_of(id));
     p.binding.state_dir = HostPath(host.paths.state_of(id));
     p.binding.cgroup = parent + "/" + id.str();
@@ -64,8 +70,10 @@ Result<Prepared> prepare_launch(const Host& host, const SandboxId& id, const std
         p.intents.push_back({kind, driver::resource_name(kind, id, parent, detail)});
     };
     add(EntryKind::shim_process);
-    add(EntryKind::state_dir);
-    add(EntryKind::log_files);
+    if (before == nullptr) {
+        add(EntryKind::state_dir);
+        add(EntryKind::log_files);
+    }
     add(EntryKind::run_dir);
     add(EntryKind::cgroup_root);
     add(EntryKind::cgroup_control);
@@ -85,41 +93,17 @@ Result<Prepared> prepare_launch(const Host& host, const SandboxId& id, const std
     return p;
 }
 
-Result<ledger::Sandbox> describe(const Host& host, const Prepared& p,
-                                 const plan::ExecutionPlan& plan, const RunRequest& request,
-                                 const sys::ProcessIdentity& shim)
+// A start was decided on a row seen earlier: whoever was faster has changed it.
+Status check_unchanged(const ledger::Sandbox& now, const ledger::Sandbox& before)
 {
-    ledger::Sandbox row;
-    row.id = p.binding.id;
-    row.name = p.binding.name;
-    row.profile = plan->request.name;
-    row.driver = profile::to_string(plan->driver);
-    row.isolation_class = plan::to_string(plan->isolation_class);
-    row.plan_digest = plan.digest().str();
-    row.plan_path = host.paths.state_of(p.binding.id) + "/plan.json";
-    row.log_path = host.paths.logs_of(p.binding.id);
-    row.state = ledger::State::resolved;
-    row.created = TRY(ledger::now());
-    row.shim = shim;
-    if (request.keep == Keep::remove_on_exit) row.remove_on_exit = ledger::RemoveOnExit::yes;
-    canon::Json labels = canon::Json::object();
-    for (const auto& [key, value] : plan->request.labels) labels[key] = value;
-    row.labels = TRY(canon::serialize(labels));
-    row.request_digest = row.plan_digest;
-    return row;
-}
-
-Status check_capacity(const Host& host, ledger::Ledger& ledger)
-{
-    std::uint32_t most = host.config.max_sandboxes;
-    if (const auto& cap = host.policy.limits().max.sandboxes) most = std::min(most, *cap);
-    std::uint32_t running = 0;
-    for (const ledger::Sandbox& sandbox : TRY(ledger.list(ledger::ListScope::live))) {
-        if (ledger::is_active(sandbox.state)) ++running;
+    if (ledger::rests(now) && now.generation == before.generation &&
+        now.plan_digest == before.plan_digest) {
+        return {};
     }
-    if (running < most) return {};
-    return fail(Code::resource_exhausted, std::to_string(running) + " sandboxes run, at most " +
-                                              std::to_string(most) + " may: stop one first");
+    return fail(Code::conflict, before.name.str() +
+                                    " was changed by somebody else meanwhile "
+                                    "(state " +
+                                    std::string(ledger::to_string(now.state)) + ")");
 }
 
 // One commit: the row, the id range, every intent, the claim and the audit line. `hand_over` is
@@ -127,12 +111,26 @@ Status check_capacity(const Host& host, ledger::Ledger& ledger)
 // durable; it acts only once it is released, after this has returned.
 Status commit_intents(const Host& host, ledger::Ledger& ledger, Prepared& p,
                       const plan::ExecutionPlan& plan, const RunRequest& request,
-                      const sys::ProcessIdentity& shim, const HandOver& hand_over)
+                      const sys::ProcessIdentity& shim, const ledger::Sandbox* before,
+                      const HandOver& hand_over)
 {
     failpoint("intent.before");
-    ledger::Sandbox row = TRY(describe(host, p, plan, request, shim));
+    const ledger::Sandbox row = before != nullptr
+                                    ? *before
+                                    : TRY(describe_new(host, p.binding.id, plan, request));
+    const ledger::Moment now = before != nullptr ? TRY(ledger::now()) : row.created;
     auto transaction = TRY(ledger.begin());
-    TRY_VOID(transaction.insert(row));
+    if (before == nullptr) {
+        TRY_VOID(transaction.insert(row));
+    } else {
+        TRY_VOID(check_unchanged(TRY(transaction.get(row.id)), *before));
+        TRY_VOID(transaction.set_desired(row.id, ledger::Desired::running));
+    }
+    if (request.managed) {
+        ledger::Managed managed = *request.managed;
+        managed.sandbox = row.id;
+        TRY_VOID(transaction.set_managed(managed));
+    }
     TRY(transaction.begin_generation(row.id));
     TRY_VOID(transaction.set_shim(row.id, shim));
     const auto range = TRY(
@@ -147,12 +145,16 @@ Status commit_intents(const Host& host, ledger::Ledger& ledger, Prepared& p,
     TRY_VOID(hand_over(std::move(journaled)));
     TRY_VOID(transaction.observed(first, ledger::encode(shim)));
     TRY_VOID(transaction.set_state(row.id, ledger::State::prepared));
-    TRY(transaction.claim({p.operation, row.id, "run", row.plan_digest, shim, "launch",
-                           row.created.boottime_ns + kLaunchNs},
-                          row.created, [](const auto& /*holder*/) { return true; }));
+    // Somebody alive who acts on it goes first; nobody does on one that has just come to be.
+    TRY(transaction.claim({p.operation, row.id, before != nullptr ? "start" : "run",
+                           plan.digest().str(), shim, "launch", now.boottime_ns + kLaunchNs},
+                          now, is_alive));
+    std::vector<audit::Body> events;
+    if (before != nullptr) events.emplace_back(audit::Acted{"start", ""});
+    events.emplace_back(audit::resolved(plan));
     TRY_VOID(shim::queue_audit(ledger, transaction,
-                               {row.id, row.name, kFirstGeneration, p.operation, row.created.utc},
-                               {audit::resolved(plan)}));
+                               {row.id, row.name, p.binding.generation, p.operation, now.utc},
+                               std::move(events)));
     failpoint("intent.before-commit");
     TRY_VOID(transaction.commit());
     failpoint("intent.after");
@@ -180,23 +182,34 @@ Result<sys::UniqueFd> catch_signals()
 // Waits with the shim; passes on what the person at the prompt types and signals.
 class Attendant {
 public:
-    Attendant(FreshShim& shim, Attach attach, sys::UniqueFd stdin_write)
+    // Without a Steering the signals of this process are the person's.
+    Attendant(FreshShim& shim, Attach attach, sys::UniqueFd stdin_write, Steering* steering)
         : shim_(shim.identity), connection_(shim.connection), attach_(attach),
-          pump_(std::move(stdin_write))
+          pump_(std::move(stdin_write)), steering_(steering)
     {
+    }
+
+    // Until the workload runs, or will not.
+    Result<RunResult> await_running(RunResult result)
+    {
+        attach_ = Attach::detached;
+        result = TRY(attend(std::move(result)));
+        attach_ = Attach::foreground;
+        return result;
     }
 
     Result<RunResult> attend(RunResult result)
     {
         // Blocked before the workload can run, so that none is lost.
-        signals_ = TRY(catch_signals());
+        if (steering_ == nullptr) signals_ = TRY(catch_signals());
         while (true) {
-            std::array<pollfd, 4> wait{{{connection_.fd(), POLLIN, 0},
-                                        {signals_.get(), POLLIN, 0},
-                                        {pump_.input(), POLLIN, 0},
-                                        {pump_.output(), POLLOUT, 0}}};
+            std::array<pollfd, 4> wait{
+                {{connection_.fd(), POLLIN, 0},
+                 {steering_ != nullptr ? steering_->fd() : signals_.get(), POLLIN, 0},
+                 {pump_.input(), POLLIN, 0},
+                 {pump_.output(), POLLOUT, 0}}};
             if (poll(wait.data(), wait.size(), -1) < 0 && errno != EINTR) return fail_errno("poll");
-            if (wait[1].revents != 0) forward_signal();
+            if (wait[1].revents != 0) forward_signals();
             if (wait[2].revents != 0) pump_.read_more();
             if (wait[3].revents != 0) pump_.write_more();
             if (wait[0].revents == 0) continue;
@@ -242,8 +255,16 @@ private:
         if (process) static_cast<void>(process->wait_ended(sys::Deadline::after(kDying)));
     }
 
-    void forward_signal()
+    void forward_signals()
     {
+        if (steering_ != nullptr) {
+            while (const auto steer = steering_->next()) {
+                if (steer->kind == Steer::Kind::signal) {
+                    static_cast<void>(connection_.send(shim::SignalRequest{steer->signal}));
+                }
+            }
+            return;
+        }
         signalfd_siginfo info{};
         if (read(signals_.get(), &info, sizeof info) != sizeof info) return;
         const auto signal = static_cast<int>(info.ssi_signo);
@@ -255,10 +276,59 @@ private:
     ShimConnection& connection_;
     Attach attach_;
     StdinPump pump_;
+    Steering* steering_;
     sys::UniqueFd signals_;
 };
 
+// A foreground run whose process has a terminal: with it until it ends or is left.
+Result<RunResult> attend_on_terminal(Attendant& attendant, sys::UniqueFd stream,
+                                     const Console& console, RunResult result)
+{
+    result = TRY(attendant.await_running(std::move(result)));
+    if (result.exit || !result.why.empty()) return result;
+    const SessionResult session = TRY(attend_terminal(std::move(stream), console, 0, {}));
+    result.exit_status = session.exit_status;
+    if (!session.exit) return result;
+    // The shim knows more than the stream can say: OOM, time-out, killed.
+    return attendant.attend(std::move(result));
+}
+
 }  // namespace
+
+Result<ledger::Sandbox> describe_new(const Host& host, const SandboxId& id,
+                                     const plan::ExecutionPlan& plan, const RunRequest& request)
+{
+    ledger::Sandbox row;
+    row.id = id;
+    row.name = SandboxName(name_of(request, plan, id));
+    row.profile = plan->request.name;
+    row.driver = profile::to_string(plan->driver);
+    row.isolation_class = plan::to_string(plan->isolation_class);
+    row.plan_digest = plan.digest().str();
+    row.plan_path = host.paths.state_of(id) + "/plan.json";
+    row.log_path = host.paths.logs_of(id);
+    row.state = ledger::State::resolved;
+    row.created = TRY(ledger::now());
+    if (request.keep == Keep::remove_on_exit) row.remove_on_exit = ledger::RemoveOnExit::yes;
+    canon::Json labels = canon::Json::object();
+    for (const auto& [key, value] : plan->request.labels) labels[key] = value;
+    row.labels = TRY(canon::serialize(labels));
+    row.request_digest = row.plan_digest;
+    return row;
+}
+
+Status check_capacity(const Host& host, ledger::Ledger& ledger)
+{
+    std::uint32_t most = host.config.max_sandboxes;
+    if (const auto& cap = host.policy.limits().max.sandboxes) most = std::min(most, *cap);
+    std::uint32_t running = 0;
+    for (const ledger::Sandbox& sandbox : TRY(ledger.list(ledger::ListScope::live))) {
+        if (ledger::is_active(sandbox.state) && !ledger::rests(sandbox)) ++running;
+    }
+    if (running < most) return {};
+    return fail(Code::resource_exhausted, std::to_string(running) + " sandboxes run, at most " +
+                                              std::to_string(most) + " may: stop one first");
+}
 
 Result<EarlyShim> start_early(const Host& host)
 {
@@ -270,35 +340,48 @@ Result<EarlyShim> start_early(const Host& host)
 }
 
 Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim early,
-                         const plan::ExecutionPlan& plan, const RunRequest& request)
+                         const plan::ExecutionPlan& plan, const RunRequest& request,
+                         const ledger::Sandbox* before)
 {
-    const std::string name = name_of(request, plan, early.id);
+    const std::string name = before != nullptr ? before->name.str()
+                                               : name_of(request, plan, early.id);
     TRY_VOID(check_capacity(host, ledger));
-    Prepared prepared = TRY(prepare_launch(host, early.id, name, plan));
+    Prepared prepared = TRY(prepare_launch(host, early.id, name, plan, before));
 
     shim::LaunchRequest message;
     message.plan_file = TRY(plan::encode_file(plan));
     message.operation = prepared.operation;
     message.state_root = host.paths.state;
     message.cgroup_parent = host.cgroup_parent();
+    message.secret_store = host.secret_store();
     message.on_exit = request.keep == Keep::remove_on_exit ? shim::OnExit::remove
                                                            : shim::OnExit::keep;
     message.log = {host.config.log_size.count, host.config.log_files};
 
     std::vector<int> fds;
     sys::Pipe input;
-    if (request.stdin_mode == Stdin::open && request.attach == Attach::foreground) {
+    if (request.stdin_mode == Stdin::open && request.attach == Attach::foreground &&
+        !plan->process.terminal) {
         input = TRY(sys::make_pipe());
         message.stdin_open = true;
         fds.push_back(input.read.get());
     }
-    if (request.attach == Attach::foreground) {
+    const bool terminal = plan->process.terminal;
+    sys::SocketPair attachment;
+    if (!request.console.term.empty()) message.term = request.console.term.substr(0, 64);
+    message.rows = request.console.rows;
+    message.cols = request.console.cols;
+    if (terminal && request.attach == Attach::foreground) {
+        attachment = TRY(sys::socket_pair(sys::SocketType::stream));
+        message.attached = true;
+        fds.push_back(attachment.second.get());
+    } else if (request.attach == Attach::foreground) {
         message.out = output_to(STDOUT_FILENO);
         message.err = output_to(STDERR_FILENO);
         if (message.out != shim::Output::log_only) fds.push_back(STDOUT_FILENO);
         if (message.err != shim::Output::log_only) fds.push_back(STDERR_FILENO);
     }
-    TRY_VOID(commit_intents(host, ledger, prepared, plan, request, early.shim.identity,
+    TRY_VOID(commit_intents(host, ledger, prepared, plan, request, early.shim.identity, before,
                             [&](std::vector<shim::JournaledIntent> intents) {
                                 message.intents = std::move(intents);
                                 message.binding = prepared.binding;
@@ -307,11 +390,15 @@ Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim ear
     TRY_VOID(release(early.shim.connection));
     failpoint("submit.after");
     input.read.reset();
-    Attendant attendant(early.shim, request.attach, std::move(input.write));
+    Attendant attendant(early.shim, request.attach, std::move(input.write),
+                        request.console.steering);
     RunResult result;
     result.id = early.id;
     result.name = SandboxName(name);
-    return attendant.attend(std::move(result));
+    if (!attachment.first.valid()) return attendant.attend(std::move(result));
+    attachment.second.reset();
+    return attend_on_terminal(attendant, std::move(attachment.first), request.console,
+                              std::move(result));
 }
 
 Status record_denial(const Host& host, ledger::Ledger& ledger, const std::string& profile,

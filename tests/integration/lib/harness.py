@@ -14,6 +14,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,9 @@ import traceback
 SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
 BIN = os.environ.get('SANDBOX_BIN_DIR') or os.path.join(SOURCE, 'build', 'bin')
 SANDBOXCTL = os.path.join(BIN, 'sandboxctl')
+SANDBOXD = os.path.join(BIN, 'sandboxd')
+# 'daemon': every root has a sandboxd of its own, and sandboxctl does its work through that.
+SERVICE = os.environ.get('SANDBOX_TEST_SERVICE', 'embedded')
 ATTACKER = os.environ.get('SANDBOX_ATTACKER', '')
 # How much longer than on an idle machine everything may take: a test host without acceleration
 # needs more. What the product itself promises to do in a time is not stretched by it.
@@ -132,7 +136,45 @@ class Root:
         os.mkdir(self.work, 0o755)
         self.write(os.path.join(self.path, 'etc/sandbox/config.toml'),
                    f'version = 1\ncgroup_parent = "{self.parent}"\n{config}')
+        self.daemon = None
+        self.socket = os.path.join(self.path, 'run/sandbox/sandboxd.sock')
+        if SERVICE == 'daemon':
+            self.start_daemon()
         self.before = self.census()
+
+    def start_daemon(self, *args, env=None, wait=True):
+        """Starts a sandboxd on this root; returns once it answers."""
+        with open(os.path.join(self.base, 'sandboxd.log'), 'ab') as log:
+            self.daemon = subprocess.Popen([SANDBOXD, '--root', self.path, *map(str, args)], stdin=subprocess.DEVNULL,
+                                           stdout=log, stderr=log, env=env)
+        if wait:
+            until(lambda: self.daemon.poll() is not None or self.daemon_answers(), 'sandboxd answers')
+            assert self.daemon.poll() is None, self.daemon_log()
+        return self.daemon
+
+    def daemon_answers(self):
+        with socket.socket(socket.AF_UNIX) as client:
+            try:
+                client.connect(self.socket)
+                client.sendall(b'GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+                return client.recv(12) == b'HTTP/1.1 200'
+            except OSError:
+                return False
+
+    def daemon_log(self):
+        with open(os.path.join(self.base, 'sandboxd.log'), errors='replace') as log:
+            return log.read()
+
+    def stop_daemon(self, number=signal.SIGTERM):
+        """Ends the daemon and returns its exit status; sandboxes go on."""
+        daemon, self.daemon = self.daemon, None
+        daemon.send_signal(number)
+        try:
+            return daemon.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+            raise
 
     @staticmethod
     def write(path, text, mode=0o644):
@@ -245,8 +287,13 @@ class Root:
         try:
             for sandbox in self.ps():
                 self.ctl('rm', '-f', sandbox['id'])
+            if self.daemon:
+                same(self.stop_daemon(), 0, f'{scenario}: the daemon ends when it is asked to', self.daemon_log()[-2000:])
             self.census_clean(f'{scenario}: nothing is left behind')
         finally:
+            if self.daemon:
+                self.daemon.kill()
+                self.daemon.wait()
             for child in self.children:
                 if child.poll() is None:
                     child.kill()
