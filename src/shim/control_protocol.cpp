@@ -22,6 +22,73 @@ struct ToJson {
         return {{"op", "stop"}, {"timeout_ms", r.timeout_ms}};
     }
     Json operator()(const WaitRequest& /*r*/) const { return {{"op", "wait"}}; }
+    Json operator()(const PauseRequest& r) const
+    {
+        return {{"op", "pause"}, {"generation", r.generation}};
+    }
+    Json operator()(const ResumeRequest& r) const
+    {
+        return {{"op", "resume"}, {"generation", r.generation}};
+    }
+    Json operator()(const TouchRequest& /*r*/) const { return {{"op", "touch"}}; }
+    Json operator()(const UpdateRequest& r) const
+    {
+        return {{"op", "update"}, {"file", r.file}, {"digest", r.digest}};
+    }
+    Json operator()(const OpenSession& r) const
+    {
+        return {{"op", "open-session"},
+                {"terminal", r.terminal},
+                {"attach", r.attach},
+                {"rows", r.rows},
+                {"cols", r.cols}};
+    }
+    Json operator()(const AttachSession& r) const
+    {
+        return {{"op", "attach-session"},
+                {"session", r.session},
+                {"from", r.from},
+                {"rows", r.rows},
+                {"cols", r.cols}};
+    }
+    Json operator()(const ListSessions& r) const
+    {
+        return {{"op", "list-sessions"}, {"after", r.after}};
+    }
+    Json operator()(const SignalSession& r) const
+    {
+        return {{"op", "signal-session"}, {"session", r.session}, {"signal", r.signal}};
+    }
+    Json operator()(const SessionOpen& r) const
+    {
+        return {{"is", "session-open"},
+                {"session", r.session},
+                {"terminal", r.terminal},
+                {"offset", r.offset},
+                {"logs", r.logs}};
+    }
+    Json operator()(const SessionList& r) const
+    {
+        Json rows = Json::array();
+        for (const SessionRow& row : r.rows) {
+            rows.push_back({{"number", row.number},
+                            {"argv", row.argv},
+                            {"terminal", row.terminal},
+                            {"attached", row.attached},
+                            {"pid", row.pid},
+                            {"started", row.started},
+                            {"bytes", row.bytes},
+                            {"exit", row.exit ? exit_json(*row.exit) : Json(nullptr)}});
+        }
+        return {{"is", "session-list"}, {"rows", std::move(rows)}, {"more", r.more}};
+    }
+    static Json exit_json(const ledger::Exit& exit)
+    {
+        return {{"code", exit.code},
+                {"signal", exit.signal},
+                {"reason", std::string(ledger::to_string(exit.reason))},
+                {"oom_kills", exit.oom_kills}};
+    }
     Json operator()(const Greeting& r) const
     {
         return {{"is", "greeting"},
@@ -38,12 +105,10 @@ struct ToJson {
     }
     Json operator()(const Ended& r) const
     {
-        return {{"is", "ended"},
-                {"code", r.exit.code},
-                {"signal", r.exit.signal},
-                {"reason", std::string(ledger::to_string(r.exit.reason))},
-                {"oom_kills", r.exit.oom_kills},
-                {"why", r.why}};
+        Json object = exit_json(r.exit);
+        object["is"] = "ended";
+        object["why"] = r.why;
+        return object;
     }
 };
 
@@ -78,6 +143,31 @@ public:
         }
         return items;
     }
+    bool flag(const char* key)
+    {
+        const Json* value = take(key);
+        if (value == nullptr || !value->is_boolean()) return good_ = false;
+        return value->get<bool>();
+    }
+    // An object of its own.
+    const Json* object(const char* key)
+    {
+        const Json* value = take(key);
+        if (value == nullptr || !value->is_object()) return good_ = false, nullptr;
+        return value;
+    }
+    const Json* list(const char* key)
+    {
+        const Json* value = take(key);
+        if (value == nullptr || !value->is_array()) return good_ = false, nullptr;
+        return value;
+    }
+    bool is_null(const char* key)
+    {
+        const auto it = object_.find(key);
+        return it != object_.end() && it->is_null() && take(key) != nullptr;
+    }
+    void refuse() { good_ = false; }
     bool complete() const { return good_ && taken_ == object_.size(); }
 
 private:
@@ -94,9 +184,98 @@ private:
     bool good_ = true;
 };
 
+ledger::Exit take_exit(Members& members)
+{
+    ledger::Exit exit;
+    exit.code = static_cast<std::int32_t>(members.number("code", 0, 255));
+    exit.signal = static_cast<std::int32_t>(members.number("signal", 0, kLargestSignal));
+    const auto reason = ledger::parse_exit_reason(members.text("reason"));
+    exit.oom_kills = static_cast<std::uint64_t>(members.number("oom_kills", 0, INT64_MAX));
+    if (reason)
+        exit.reason = *reason;
+    else
+        members.refuse();
+    return exit;
+}
+
+std::uint16_t take_size(Members& members, const char* key)
+{
+    return static_cast<std::uint16_t>(members.number(key, 0, UINT16_MAX));
+}
+
+OpenSession take_open_session(Members& members)
+{
+    OpenSession open;
+    open.terminal = members.flag("terminal");
+    open.attach = members.flag("attach");
+    open.rows = take_size(members, "rows");
+    open.cols = take_size(members, "cols");
+    return open;
+}
+
+AttachSession take_attach_session(Members& members)
+{
+    AttachSession attach;
+    attach.session = members.text("session");
+    attach.from = members.number("from", -1, INT64_MAX);
+    attach.rows = take_size(members, "rows");
+    attach.cols = take_size(members, "cols");
+    return attach;
+}
+
+SignalSession take_signal_session(Members& members)
+{
+    SignalSession signal;
+    signal.session = members.text("session");
+    signal.signal = static_cast<int>(members.number("signal", 1, kLargestSignal));
+    return signal;
+}
+
+SessionOpen take_session_open(Members& members)
+{
+    SessionOpen open;
+    open.session = members.text("session");
+    open.terminal = members.flag("terminal");
+    open.offset = static_cast<std::uint64_t>(members.number("offset", 0, INT64_MAX));
+    open.logs = members.text("logs");
+    return open;
+}
+
+SessionRow take_row(Members& list, const Json& object)
+{
+    SessionRow row;
+    if (!object.is_object()) return list.refuse(), row;
+    Members members(object);
+    row.number = static_cast<std::uint32_t>(members.number("number", 1, UINT32_MAX));
+    row.argv = members.texts("argv");
+    row.terminal = members.flag("terminal");
+    row.attached = members.flag("attached");
+    row.pid = static_cast<std::int32_t>(members.number("pid", 0, INT32_MAX));
+    row.started = members.text("started");
+    row.bytes = static_cast<std::uint64_t>(members.number("bytes", 0, INT64_MAX));
+    if (!members.is_null("exit")) {
+        if (const Json* exit = members.object("exit")) {
+            Members inner(*exit);
+            row.exit = take_exit(inner);
+            if (!inner.complete()) list.refuse();
+        }
+    }
+    if (!members.complete()) list.refuse();
+    return row;
+}
+
+SessionList take_session_list(Members& members)
+{
+    SessionList list;
+    if (const Json* rows = members.list("rows"))
+        for (const Json& row : *rows) list.rows.push_back(take_row(members, row));
+    list.more = members.flag("more");
+    return list;
+}
+
 Result<Json> parse_packet(std::string_view packet)
 {
-    Json json = TRY(canon::parse(packet, {.bytes = kMostPacketBytes, .depth = 4}));
+    Json json = TRY(canon::parse(packet, {.bytes = kMostPacketBytes, .depth = 8}));
     if (!json.is_object()) return fail(Code::corrupt, "a control packet is one JSON object");
     return json;
 }
@@ -131,6 +310,27 @@ Result<Request> decode_control_request(std::string_view packet)
             members.number("timeout_ms", 0, static_cast<std::int64_t>(kLongestStopMs)))};
     } else if (op == "wait") {
         request = WaitRequest{};
+    } else if (op == "pause") {
+        request = PauseRequest{
+            static_cast<std::uint32_t>(members.number("generation", 1, UINT32_MAX))};
+    } else if (op == "resume") {
+        request = ResumeRequest{
+            static_cast<std::uint32_t>(members.number("generation", 1, UINT32_MAX))};
+    } else if (op == "touch") {
+        request = TouchRequest{};
+    } else if (op == "update") {
+        UpdateRequest update;
+        update.file = members.text("file");
+        update.digest = members.text("digest");
+        request = update;
+    } else if (op == "open-session") {
+        request = take_open_session(members);
+    } else if (op == "attach-session") {
+        request = take_attach_session(members);
+    } else if (op == "list-sessions") {
+        request = ListSessions{static_cast<std::uint32_t>(members.number("after", 0, UINT32_MAX))};
+    } else if (op == "signal-session") {
+        request = take_signal_session(members);
     } else {
         return not_understood(op);
     }
@@ -163,15 +363,13 @@ Result<Reply> decode_control_reply(std::string_view packet)
         reply = failed;
     } else if (is == "ended") {
         Ended ended;
-        ended.exit.code = static_cast<std::int32_t>(members.number("code", 0, 255));
-        ended.exit.signal = static_cast<std::int32_t>(members.number("signal", 0, kLargestSignal));
-        const auto reason = ledger::parse_exit_reason(members.text("reason"));
-        ended.exit.oom_kills = static_cast<std::uint64_t>(
-            members.number("oom_kills", 0, INT64_MAX));
+        ended.exit = take_exit(members);
         ended.why = members.text("why");
-        if (!reason) return not_understood(is);
-        ended.exit.reason = *reason;
         reply = ended;
+    } else if (is == "session-open") {
+        reply = take_session_open(members);
+    } else if (is == "session-list") {
+        reply = take_session_list(members);
     } else {
         return not_understood(is);
     }

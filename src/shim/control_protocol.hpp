@@ -40,7 +40,56 @@ struct StopRequest {
 struct WaitRequest {
     bool operator==(const WaitRequest&) const = default;
 };
-using Request = std::variant<SignalRequest, StopRequest, WaitRequest>;
+// Refused unless `generation` is the present one: a pause meant for a run that has ended must not
+// hit the next.
+struct PauseRequest {
+    std::uint32_t generation = 0;
+    bool operator==(const PauseRequest&) const = default;
+};
+struct ResumeRequest {
+    std::uint32_t generation = 0;
+    bool operator==(const ResumeRequest&) const = default;
+};
+struct TouchRequest {  // puts off idle_timeout
+    bool operator==(const TouchRequest&) const = default;
+};
+// Live keys of another plan: `file` is a name in the sandbox's state folder, written by whoever asks.
+struct UpdateRequest {
+    std::string file;
+    std::string digest;  // of the plan in it
+    bool operator==(const UpdateRequest&) const = default;
+};
+// A sealed memfd with one OPEN frame comes with it. A terminal is made by the shim; otherwise the
+// output goes to a log of the session's own. Answered by SessionOpen once the program runs, by Ended
+// when it cannot be executed.
+struct OpenSession {
+    bool terminal = false;
+    bool attach = false;  // terminal only: a stream comes back with the answer
+    std::uint16_t rows = 0;
+    std::uint16_t cols = 0;
+    bool operator==(const OpenSession&) const = default;
+};
+// Answered by SessionOpen with a stream of port 5001 frames. Of a session without a terminal only
+// EXIT comes, once its log is complete.
+struct AttachSession {
+    std::string session;  // "s1" is the profile's process
+    std::int64_t from = -1;  // terminal: first byte wanted; -1: where the last attachment ended
+    std::uint16_t rows = 0;  // 0: left as it is
+    std::uint16_t cols = 0;
+    bool operator==(const AttachSession&) const = default;
+};
+struct ListSessions {
+    std::uint32_t after = 0;  // number of the last one known: a packet holds only so many
+    bool operator==(const ListSessions&) const = default;
+};
+struct SignalSession {
+    std::string session;
+    int signal = 0;
+    bool operator==(const SignalSession&) const = default;
+};
+using Request =
+    std::variant<SignalRequest, StopRequest, WaitRequest, PauseRequest, ResumeRequest, TouchRequest,
+                 UpdateRequest, OpenSession, AttachSession, ListSessions, SignalSession>;
 
 // From the shim.
 struct Accepted {
@@ -64,7 +113,35 @@ struct Ended {
     std::string why;  // why it could not be executed, else empty
     bool operator==(const Ended&) const = default;
 };
-using Reply = std::variant<Greeting, Accepted, Rejected, Running, Failed, Ended>;
+struct SessionOpen {
+    std::string session;
+    bool terminal = false;
+    std::uint64_t offset = 0;  // of the first byte that the stream will carry
+    std::string logs;  // folder of the records of a session without a terminal, else empty
+    bool operator==(const SessionOpen&) const = default;
+};
+struct SessionRow {
+    std::uint32_t number = 0;
+    std::vector<std::string> argv;  // shortened where it is long
+    bool terminal = false;
+    bool attached = false;
+    std::int32_t pid = 0;  // on the host; 0 once ended
+    std::string started;  // RFC 3339
+    std::uint64_t bytes = 0;  // of terminal output so far
+    std::optional<ledger::Exit> exit;
+    bool operator==(const SessionRow&) const = default;
+};
+struct SessionList {
+    std::vector<SessionRow> rows;
+    bool more = false;
+    bool operator==(const SessionList&) const = default;
+};
+using Reply =
+    std::variant<Greeting, Accepted, Rejected, Running, Failed, Ended, SessionOpen, SessionList>;
+
+inline constexpr std::size_t kMostRows = 64;  // of one SessionList
+inline constexpr std::size_t kMostRowArguments = 8;  // and bytes of each
+inline constexpr std::size_t kMostArgumentBytes = 64;
 
 [[nodiscard]] Result<std::string> encode(const Request& request);
 [[nodiscard]] Result<std::string> encode(const Reply& reply);

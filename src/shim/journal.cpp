@@ -142,11 +142,30 @@ Status Journal::ended(const ledger::Exit& exit, const std::vector<audit::Violati
 
 Result<std::uint64_t> Journal::intend(ledger::EntryKind kind, std::string name)
 {
-    auto transaction = TRY(ledger_.begin());
     const ledger::Intent intent{kind, std::move(name)};
-    const std::uint64_t seq = TRY(transaction.intend(id_, std::span(&intent, 1)));
+    return intend(std::span(&intent, 1));
+}
+
+Result<std::uint64_t> Journal::intend(std::span<const ledger::Intent> intents)
+{
+    auto transaction = TRY(ledger_.begin());
+    const std::uint64_t seq = TRY(transaction.intend(id_, intents));
     TRY_VOID(transaction.commit());
     return seq;
+}
+
+Status Journal::seen(std::uint64_t seq, const std::string& identity)
+{
+    auto transaction = TRY(ledger_.begin());
+    TRY_VOID(transaction.observed(seq, identity));
+    return transaction.commit();
+}
+
+Status Journal::write_down(std::vector<audit::Body> events)
+{
+    auto transaction = TRY(ledger_.begin());
+    TRY_VOID(append(transaction, std::move(events)));
+    return transaction.commit();
 }
 
 Status Journal::session_opened(audit::SessionOpened event)

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,11 @@
 #include "shim/request.hpp"
 
 namespace sandbox::shim {
+
+// The claim's verb while a restart policy waits, and how long after the planned moment others may
+// think that the shim is stuck. docs/formats/ledger.md.
+inline constexpr std::string_view kRestartVerb = "restart";
+inline constexpr std::uint64_t kRestartGraceNs = 60ULL * 1'000'000'000ULL;
 
 // What one shim writes of its sandbox: ledger rows and the audit lines that belong to them, each
 // pair in one commit.
@@ -48,14 +54,39 @@ public:
 
     // A session's leaf is about to be made.
     [[nodiscard]] Result<std::uint64_t> intend(ledger::EntryKind kind, std::string name);
+    // Several in one commit; the first one's number, the rest follow.
+    [[nodiscard]] Result<std::uint64_t> intend(std::span<const ledger::Intent> intents);
+    // What intend() announced is there.
+    [[nodiscard]] Status seen(std::uint64_t seq, const std::string& identity);
+    // Audit lines that nothing waits for, in one commit.
+    [[nodiscard]] Status write_down(std::vector<audit::Body> events);
     [[nodiscard]] Status session_opened(audit::SessionOpened event);
     [[nodiscard]] Status acted(std::string verb, std::string why);
+    [[nodiscard]] Status tell(audit::Body event);
+    // Everything of the workload was seen to have stopped, or to go on again.
+    [[nodiscard]] Status paused(std::string why);
+    [[nodiscard]] Status resumed(std::string why);
+
+    // Another plan for the sandbox that runs: its row and the event in one commit. Returns the path
+    // of the plan file before.
+    [[nodiscard]] Result<std::string> updated(const plan::ExecutionPlan& plan,
+                                              std::string plan_path, audit::Updated event);
 
     // Entries of this generation that are not undone, without the shim's own.
     [[nodiscard]] Result<std::vector<ledger::Entry>> open_entries();
     // After unwinding: marks what is gone, closes the claim of a launch that never ran, rests in
     // `state`. With on_exit == remove the sandbox becomes `deleted`.
     [[nodiscard]] Status cleaned(const driver::Unwound& unwound, ledger::State state);
+    // The same for a generation that another follows: what the shim needs meanwhile stays, and the
+    // pause is a claim of ours. `due` is CLOCK_BOOTTIME.
+    [[nodiscard]] Result<std::vector<ledger::Entry>> open_entries_of_run();
+    [[nodiscard]] Status between(const driver::Unwound& unwound, ledger::State state,
+                                 audit::Restarting event, std::int64_t due_ns);
+    // Opens the next generation: its number, its intents (those of the last one, anew) and its claim
+    // in one commit. `request` becomes the new generation's, and this journal with it.
+    [[nodiscard]] Status begin_again(LaunchRequest& request);
+    // The pause ended otherwise: the claim goes, the sandbox rests as it is.
+    [[nodiscard]] Status give_up_restart();
     // When nobody waits any more: audit lines reach their file, a WAL grown long is emptied.
     [[nodiscard]] Status settle();
 
@@ -70,6 +101,7 @@ private:
                                      const std::vector<audit::Violation>& violations);
     [[nodiscard]] Status write_observed(ledger::Transaction& transaction);
     [[nodiscard]] Status append(ledger::Transaction& transaction, std::vector<audit::Body> bodies);
+    [[nodiscard]] Status change_state(ledger::State state, std::string verb, std::string why);
 
     ledger::Ledger ledger_;
     std::string state_root_;

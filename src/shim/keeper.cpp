@@ -11,6 +11,9 @@
 
 #include "base/failpoint.hpp"
 #include "driver/resources.hpp"
+#include "shim/freezer.hpp"
+#include "shim/keeper_client.hpp"
+#include "shim/reception.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 
@@ -20,7 +23,6 @@ namespace {
 
 namespace oci = driver::oci;
 
-constexpr std::size_t kMostClients = 64;
 constexpr int kMostMessages = 64;                 // of one session before others get a turn
 constexpr Millis kDrainDeadline{5'000};           // after everything that could write was killed
 constexpr std::size_t kMostInitPacket = 4U << 10; // wire::kMaxInitPacket
@@ -50,18 +52,18 @@ ledger::Exit exit_from(const wire::Exit& message)
     return exit;
 }
 
+wire::Exit wire_exit(const ledger::Exit& exit)
+{
+    if (exit.reason == ledger::ExitReason::timeout) return {wire::ExitOutcome::timed_out, SIGKILL};
+    if (exit.signal != 0) return {wire::ExitOutcome::signaled, exit.signal};
+    return {wire::ExitOutcome::exited, exit.code};
+}
+
 }  // namespace
 
-struct Keeper::Client {
-    std::uint64_t number = 0;
-    sys::UniqueFd socket;
-    Loop::Token watch = 0;
-    bool waits = false;
-    bool is_launcher = false;
-};
-
-Keeper::Keeper(Generation& generation, Journal& journal, sys::UniqueFd launcher)
-    : generation_(generation), journal_(journal)
+Keeper::Keeper(Generation& generation, Journal& journal, sys::UniqueFd launcher,
+               sys::UniqueFd listener, sys::Deadline ttl)
+    : generation_(generation), journal_(journal), listener_(std::move(listener)), ttl_(ttl)
 {
     if (!launcher.valid()) return;
     auto client = std::make_shared<Client>();
@@ -76,12 +78,12 @@ Keeper::~Keeper() = default;
 
 Status Keeper::open_for_business()
 {
-    auto folder = TRY(sys::open_dir(generation_.request.binding.run_dir.str()));
-    listener_ = TRY(sys::unix_listen(folder.get(), kSocketName, sys::SocketType::seqpacket, 0600));
+    const std::string run_dir = generation_.request.binding.run_dir.str();
+    auto folder = TRY(sys::open_dir(run_dir));
+    if (!listener_.valid()) listener_ = TRY(listen_for_clients(run_dir));
     failpoint("effect.shim-socket");
     door_ = TRY(sys::unix_listen(folder.get(), channel::kDoorName, sys::SocketType::stream, 0600));
     failpoint("effect.door-socket");
-    TRY_VOID(sys::set_nonblocking(listener_.get()));
     TRY_VOID(sys::set_nonblocking(door_.get()));
     TRY(loop_.when_readable(listener_.get(), [this] { accept_client(); }));
     TRY(loop_.when_readable(door_.get(), [this] { accept_visitor(); }));
@@ -98,14 +100,11 @@ Status Keeper::open_for_business()
         service_watch_ = TRY(
             loop_.when_readable(generation_.service->fd(), [this] { on_service(); }));
     }
-    const auto& timeout = (*generation_.plan)->process.timeout;
-    if (timeout) {
-        TRY(loop_.after(*timeout, [this] {
-            if (exit_) return;
-            ending_ = Ending::timed_out;
-            kill_everything();
-        }));
-    }
+    TRY_VOID(start_watching());
+    sessions_.emplace(generation_, journal_, loop_, [this] {
+        if (clocks_) clocks_->touch();
+    });
+    TRY_VOID(sessions_->begin_service());
     for (const auto& [number, client] : clients_) {
         client->watch = TRY(
             loop_.when_readable(client->socket.get(), [this, n = number] { on_client(n); }));
@@ -113,118 +112,6 @@ Status Keeper::open_for_business()
     }
     failpoint("open-for-business");
     return {};
-}
-
-void Keeper::answer(Client& client, const Reply& reply)
-{
-    const auto packet = encode(reply);
-    if (!packet) return;
-    // A client that does not read its answers loses them; it must not stop the loop.
-    static_cast<void>(
-        send(client.socket.get(), packet->data(), packet->size(), MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-
-void Keeper::greet(const std::shared_ptr<Client>& client)
-{
-    answer(*client,
-           Greeting{kGeneration, {"signal", "stop", "wait"}, generation_.request.binding.id.str()});
-}
-
-void Keeper::accept_client()
-{
-    auto socket = sys::accept_one(listener_.get());
-    if (!socket) return;
-    // The folder is 0700 root; the check is for a socket that was handed on.
-    const auto peer = sys::peer_credentials(socket->get());
-    if (clients_.size() >= kMostClients || !peer || (peer->uid != 0 && peer->uid != geteuid()))
-        return;
-    auto client = std::make_shared<Client>();
-    client->socket = std::move(*socket);
-    client->number = next_number_++;
-    auto watch = loop_.when_readable(client->socket.get(),
-                                     [this, number = client->number] { on_client(number); });
-    if (!watch) return;
-    client->watch = *watch;
-    clients_.emplace(client->number, client);
-    greet(client);
-}
-
-void Keeper::drop_client(std::uint64_t number)
-{
-    const auto it = clients_.find(number);
-    if (it == clients_.end()) return;
-    loop_.forget(it->second->watch);
-    clients_.erase(it);
-}
-
-void Keeper::on_client(std::uint64_t number)
-{
-    const auto it = clients_.find(number);
-    if (it == clients_.end()) return;
-    const std::shared_ptr<Client> client = it->second;
-    std::string packet(kMostPacketBytes + 1, '\0');
-    const ssize_t count = recv(client->socket.get(), packet.data(), packet.size(), MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (count <= 0) return drop_client(number);
-    packet.resize(static_cast<std::size_t>(count));
-    const auto request = decode_control_request(packet);
-    if (!request) return answer(*client, Rejected{request.error().message()});
-    serve(*client, *request);
-}
-
-void Keeper::serve(Client& client, const Request& request)
-{
-    if (std::holds_alternative<WaitRequest>(request)) {
-        client.waits = true;
-        if (exit_) answer(client, Ended{*exit_, exit_why_});
-        return;
-    }
-    if (exit_) return answer(client, Rejected{"the workload has ended"});
-    if (const auto* signal = std::get_if<SignalRequest>(&request)) {
-        static_cast<void>(journal_.acted("kill", strsignal(signal->signal)));
-        signal_workload(signal->signal);
-    } else if (const auto* stop = std::get_if<StopRequest>(&request)) {
-        begin_stop(Millis(static_cast<std::int64_t>(stop->timeout_ms)), "stop");
-    }
-    answer(client, Accepted{});
-}
-
-void Keeper::signal_workload(int signal)
-{
-    if (signal == SIGKILL || !generation_.service) {
-        ending_ = Ending::killed;
-        return kill_everything();
-    }
-    send_signal(signal);
-}
-
-// Never blocks: a sandbox-init that does not read its session has forfeited the gentle way.
-void Keeper::send_signal(int signal)
-{
-    const auto frame = wire::encode(wire::Signal{static_cast<std::uint8_t>(signal)});
-    const ssize_t sent = frame ? ::send(generation_.service->fd(), frame->data(), frame->size(),
-                                        MSG_DONTWAIT | MSG_NOSIGNAL)
-                               : -1;
-    if (frame && sent == static_cast<ssize_t>(frame->size())) return;
-    ending_ = Ending::killed;
-    kill_everything();
-}
-
-void Keeper::begin_stop(Millis timeout, std::string why)
-{
-    failpoint("stop.before-commit");
-    static_cast<void>(journal_.acted("stop", why));
-    failpoint("stop.after-commit");
-    if (ending_ == Ending::none) ending_ = Ending::stopping;
-    if (!generation_.service) return kill_everything();
-    send_signal(SIGTERM);
-    failpoint("stop.signalled");
-    const auto timer = loop_.after(timeout, [this] {
-        if (exit_) return;
-        ending_ = Ending::killed;
-        kill_everything();
-    });
-    if (!timer) kill_everything();
 }
 
 // PID 1 ends when its channel closes, and the kernel ends its pid namespace with it.
@@ -235,6 +122,8 @@ void Keeper::kill_everything()
     static_cast<void>(generation_.launched->init.send_signal(SIGKILL));
     failpoint("effect.killed");
     generation_.launched->channel.reset();
+    // What is frozen does not die before it goes on (cgroup v1).
+    if (paused_) static_cast<void>(thaw_workload(generation_.request.binding.cgroup));
     if (!generation_.service) on_init_gone();
 }
 
@@ -283,8 +172,12 @@ void Keeper::on_service()
 void Keeper::on_init_channel()
 {
     auto packet = sys::recv_fds(generation_.launched->channel.get(), kMostInitPacket, 0);
-    if (packet && !packet->bytes.empty())
-        return;  // diagnostics and refusals: nothing depends on them
+    if (packet && !packet->bytes.empty()) {
+        const auto message = wire::decode_packet(wire::Direction::to_host,
+                                                 std::as_bytes(std::span(packet->bytes)));
+        if (message && sessions_) sessions_->told(*message);
+        return;  // diagnostics: nothing depends on them
+    }
     if (init_watch_) loop_.forget(*init_watch_);
     init_watch_.reset();
     if (!generation_.service) on_init_gone();
@@ -322,9 +215,12 @@ void Keeper::end(ledger::Exit exit, std::string why)
     }
     failpoint("ended.seen");
     exit_ = exit;
-    exit_why_ = std::move(why);
+    if (!why.empty()) exit_why_ = std::move(why);
+    if (health_) health_->stop();
+    if (clocks_) clocks_->stop();
     // Whatever the workload left running ends with it; nobody writes to the logs after that.
     if (generation_.launched->channel.valid()) kill_everything();
+    if (sessions_) sessions_->service_ended(wire_exit(exit));
     await_log();
 }
 
@@ -338,7 +234,12 @@ void Keeper::await_log()
 {
     if (!generation_.log) return finish();
     // Usually the pipes closed with the workload, and the worker has ended by now or is about to.
-    const auto ended = loop_.when_readable(generation_.log->ended.get(), [this] { finish(); });
+    const auto ended = loop_.when_readable(generation_.log->ended.get(), [this] {
+        if (!sessions_ || sessions_->service_is_drained()) return finish();
+        loop_.forget(*log_watch_);
+        sessions_->on_service_drained([this] { finish(); });
+    });
+    if (ended) log_watch_ = *ended;
     const auto late = loop_.after(kDrainDeadline, [this] { finish(); });
     if (!ended || !late) finish();
 }
@@ -348,10 +249,12 @@ Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running
     while (!over_) loop_.run();
     generation_.timing.mark("drained");
     std::vector<audit::Violation> violations;
-    if (exit_->oom_kills > 0) {
-        violations.push_back(
-            {"limit.memory", "OOM kills in the workload's cgroup", exit_->oom_kills});
+    const std::uint64_t told = oom_ ? oom_->told() : 0;
+    if (exit_->oom_kills > told) {
+        violations.push_back({"limit.memory", kOomDetail, exit_->oom_kills - told});
     }
+    save_end();
+    if (sessions_) static_cast<void>(sessions_->settle());
     if (not_yet_running) {
         TRY_VOID(journal_.ran(generation_.pid1, std::move(*not_yet_running), *exit_, violations));
     } else {

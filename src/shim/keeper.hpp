@@ -10,16 +10,26 @@
 #include "channel/door.hpp"
 #include "shim/control_protocol.hpp"
 #include "shim/generation.hpp"
+#include "shim/health_check.hpp"
 #include "shim/journal.hpp"
+#include "shim/limits.hpp"
 #include "shim/loop.hpp"
+#include "shim/restart.hpp"
+#include "shim/sessions.hpp"
 
 namespace sandbox::shim {
+
+// STATE/sandboxes/ID/end.json: {"generation","ended_by"}, for `inspect`; written when something other
+// than the workload ended it.
+inline constexpr const char* kEndName = "end.json";
 
 // Keeps one running generation: its exit, time-out, stop, clients and door. One thread, one loop.
 class Keeper {
 public:
-    // `launcher` is the socket to whoever asked for the launch; may be invalid.
-    Keeper(Generation& generation, Journal& journal, sys::UniqueFd launcher);
+    // `launcher` is the socket to whoever asked for the launch; may be invalid. `listener` is
+    // shim.sock of the generation before, if there was one; `ttl` ends this one.
+    Keeper(Generation& generation, Journal& journal, sys::UniqueFd launcher,
+           sys::UniqueFd listener = {}, sys::Deadline ttl = sys::Deadline::never());
     ~Keeper();
     Keeper(const Keeper&) = delete;
     Keeper& operator=(const Keeper&) = delete;
@@ -36,6 +46,12 @@ public:
     // running state was not committed: both go into one commit.
     [[nodiscard]] Result<ledger::Exit> keep(std::optional<audit::Launched> not_yet_running);
 
+    // After keep(): what ended it, and shim.sock for whoever comes next (invalid when there was
+    // none yet).
+    EndCause cause() const noexcept { return cause_; }
+    sys::Deadline ttl() const noexcept { return ttl_; }  // an update may have moved it
+    sys::UniqueFd take_listener() noexcept { return std::move(listener_); }
+
 private:
     struct Client;
     struct Visitor {
@@ -45,10 +61,10 @@ private:
         Loop::Token timer = 0;
     };
 
-    void greet(const std::shared_ptr<Client>& client);
     void on_client(std::uint64_t number);
     void drop_client(std::uint64_t number);
-    void serve(Client& client, const Request& request);
+    void serve(Client& client, const Request& request, std::vector<sys::UniqueFd> fds);
+    bool serve_session(Client& client, const Request& request, std::vector<sys::UniqueFd> fds);
     void answer(Client& client, const Reply& reply);
     void accept_client();
     void accept_visitor();
@@ -62,7 +78,18 @@ private:
     void on_init_gone();
     void signal_workload(int signal);
     void send_signal(int signal);
-    void begin_stop(Millis timeout, std::string why);
+    void begin_stop(Millis timeout, EndCause cause, std::string why);
+    void blame(EndCause cause) noexcept;
+    [[nodiscard]] Status start_watching();
+    [[nodiscard]] Status watch_lifecycle();
+    void move_ttl(std::optional<Millis> before, std::optional<Millis> now);
+    void on_health(Health health);
+    [[nodiscard]] Status pause_workload(std::uint32_t generation);
+    [[nodiscard]] Status resume_workload(std::uint32_t generation, std::string why);
+    [[nodiscard]] Status update_plan(const UpdateRequest& request);
+    void thaw_after(std::string why);
+    bool is_busy();
+    void save_end() const;
     void end(ledger::Exit exit, std::string why = {});
     void kill_everything();
     void await_log();
@@ -76,13 +103,22 @@ private:
     std::map<std::uint64_t, std::shared_ptr<Client>> clients_;
     std::map<std::uint64_t, std::shared_ptr<Visitor>> visitors_;
     std::uint64_t next_number_ = 1;
-    std::uint32_t next_session_ = 2;  // s1 is the service
     std::optional<Loop::Token> service_watch_;
     std::optional<Loop::Token> init_watch_;
+    std::optional<Loop::Token> log_watch_;
     std::optional<ledger::Exit> exit_;
     std::string exit_why_;
     bool over_ = false;  // nothing more to wait for
     enum class Ending { none, stopping, timed_out, killed } ending_ = Ending::none;
+    EndCause cause_ = EndCause::workload;
+    bool paused_ = false;
+    sys::Deadline ttl_;
+    std::int64_t started_ns_ = sys::boottime_ns();
+    // Watch through loop_, which stands above them.
+    std::optional<Clocks> clocks_;
+    std::optional<OomWatch> oom_;
+    std::optional<HealthCheck> health_;
+    std::optional<Sessions> sessions_;
 };
 
 }  // namespace sandbox::shim

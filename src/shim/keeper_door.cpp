@@ -3,7 +3,6 @@
 #include <string>
 #include <sys/socket.h>
 
-#include "driver/resources.hpp"
 #include "shim/keeper.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
@@ -13,7 +12,6 @@ namespace sandbox::shim {
 
 namespace {
 
-namespace oci = driver::oci;
 constexpr std::size_t kMostVisitors = 64;  // connections that have not finished their CONNECT line
 constexpr Millis kKnockDeadline{10'000};  // docs/protocol.md: reply deadline
 
@@ -58,24 +56,9 @@ void Keeper::on_visitor(std::uint64_t number)
 Status Keeper::let_in(channel::Knock& knock)
 {
     if (exit_ || !generation_.launched->channel.valid()) return {};
-    const plan::ExecutionPlan& plan = *generation_.plan;
-    const driver::Binding& binding = generation_.request.binding;
-    const std::string ok = channel::connected_line(channel::kFirstAssignedPort +
-                                                   static_cast<std::uint32_t>(next_number_));
-    const auto greet_visitor = [&](int socket) {
-        return channel::send_bytes(socket, std::as_bytes(std::span(ok)), {});
-    };
     // The control port is the shim's own: a second connection would replace it.
     if (knock.port() != static_cast<std::uint32_t>(wire::Port::session)) return {};
-    const std::string session = "s" + std::to_string(next_session_++);
-    TRY(journal_.intend(ledger::EntryKind::cgroup_session,
-                        driver::resource_name(ledger::EntryKind::cgroup_session, binding.id,
-                                              generation_.request.cgroup_parent, session)));
-    const auto leaf = TRY(oci::create_session_leaf(plan, binding, session));
-    sys::UniqueFd stream = knock.take();
-    TRY_VOID(greet_visitor(stream.get()));
-    return pass_session(generation_.launched->channel.get(), plan->resources.version, leaf,
-                        std::move(stream));
+    return sessions_->admit(knock.take());
 }
 
 }  // namespace sandbox::shim

@@ -12,8 +12,10 @@
 #include "canon/json.hpp"
 #include "driver/oci/compile.hpp"
 #include "driver/resources.hpp"
+#include "shim/control_protocol.hpp"
 #include "shim/generation.hpp"
-#include "shim/keeper.hpp"
+#include "shim/keep.hpp"
+#include "shim/restart_series.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 
@@ -27,7 +29,7 @@ namespace {
 constexpr int kLauncherFd = 3;
 constexpr int kArguments = 7;
 constexpr std::size_t kMostRequestBytes = 16U << 20;
-constexpr std::size_t kMostRequestFds = 4;  // request memfd, stdin, stdout, stderr
+constexpr std::size_t kMostRequestFds = 5;  // request memfd, stdin, stdout, stderr, attachment
 
 struct Start {
     LaunchRequest request;
@@ -54,6 +56,7 @@ Result<std::optional<Start>> await_request(int socket)
     client.in = take(request.stdin_open);
     client.out = take(request.out != Output::log_only);
     client.err = take(request.err != Output::log_only);
+    client.attached = take(request.attached);
     std::optional<driver::oci::OciArtifact> compiled;
     if (auto artifact = driver::oci::compile(plan, request.binding))
         compiled = std::move(*artifact);
@@ -73,69 +76,6 @@ Result<bool> await_go(int socket)
 void tell(int socket, const Reply& reply)
 {
     if (auto packet = encode(reply)) static_cast<void>(sys::send_fds(socket, *packet, {}));
-}
-
-std::vector<audit::ControlEvidence> for_audit(const std::vector<driver::Evidence>& evidence)
-{
-    std::vector<audit::ControlEvidence> list;
-    for (const driver::Evidence& e : evidence) {
-        list.push_back({e.name, e.mechanism, e.planned, e.observed, e.held});
-    }
-    return list;
-}
-
-audit::Launched launched_event(const Generation& generation)
-{
-    const plan::ExecutionPlan& plan = *generation.plan;
-    audit::Launched event;
-    event.plan_digest = plan.digest().str();
-    event.driver = profile::to_string(plan->driver);
-    event.isolation_class = plan::to_string(plan->isolation_class);
-    event.shared_kernel_acknowledged = plan->request.isolation == profile::Isolation::sandbox;
-    event.artifact_digest = generation.artifact_digest;
-    event.bpf = generation.bpf;
-    event.artifacts = plan->artifacts;
-    event.controls = for_audit(generation.evidence);
-    return event;
-}
-
-Status save_evidence(const Generation& generation)
-{
-    auto folder = TRY(sys::open_dir(generation.request.binding.state_dir.str()));
-    canon::Json list = canon::Json::array();
-    for (const driver::Evidence& e : generation.evidence) {
-        list.push_back({{"name", e.name},
-                        {"mechanism", e.mechanism},
-                        {"planned", e.planned},
-                        {"observed", e.observed},
-                        {"held", e.held}});
-    }
-    const std::string text = TRY(canon::serialize(list)) + "\n";
-    // Whole or not there: inspect may look at any moment. Not synced, as plan.json.
-    auto file = TRY(sys::open_at2(folder.get(), "evidence.new", O_WRONLY | O_CREAT | O_TRUNC, 0600,
-                                  sys::kBeneath));
-    TRY_VOID(sys::write_all(file.get(), text));
-    return sys::rename_at(folder.get(), "evidence.new", folder.get(), "evidence.json");
-}
-
-// Undoes what this generation made, newest first, and says so in the ledger.
-Status unwind(Journal& journal, const LaunchRequest& request, ledger::State final_state)
-{
-    // Not through the sandbox's own folder: a launch may fail before it is made.
-    const std::string& run_dir = request.binding.run_dir.str();
-    auto run_root = TRY(sys::open_dir(run_dir.substr(0, run_dir.rfind('/'))));
-    auto state_root = TRY(sys::open_dir(request.state_root));
-    driver::ResourceContext context;
-    context.run_root = run_root.get();
-    context.state_root = state_root.get();
-    context.cgroups = TRY(sys::cgroup::detect());
-    context.cgroup_parent = request.cgroup_parent;
-    context.boot_id = TRY(sys::boot_id());
-    const auto entries = TRY(journal.open_entries());
-    failpoint("unwind.before");
-    const driver::Unwound unwound = driver::unwind(entries, context);
-    failpoint("unwind.after");
-    return journal.cleaned(unwound, final_state);
 }
 
 // In a session and working directory of our own: the caller's terminal, job control and mounts have
@@ -193,9 +133,7 @@ void leave_own_cgroup(const std::string& parent)
 // What went wrong on our side, to whoever launched and into the audit; then everything goes.
 int give_up(const LaunchRequest& request, Journal& journal, int launcher, LaunchFailure failure)
 {
-    audit::LaunchFailed event{canon::digest(request.plan_file), failure.step,
-                              failure.error.message(), for_audit(failure.evidence)};
-    const auto recorded = journal.failed(std::move(event));
+    const auto recorded = journal.failed(to_audit(request, failure));
     const auto cleaned = unwind(journal, request, ledger::State::failed);
     std::string why = failure.error.message();
     if (!recorded) why += "; recording it failed: " + recorded.error().message();
@@ -204,38 +142,6 @@ int give_up(const LaunchRequest& request, Journal& journal, int launcher, Launch
     tell(launcher, Failed{failure.step, why});
     static_cast<void>(journal.settle());
     return 1;
-}
-
-// How long a foreground run looks whether its workload is over already: most tool calls are, and
-// then one commit tells all. Shorter than anybody's patience for `ps` to say "running".
-constexpr Millis kAtOnce{5};
-
-bool in_foreground(const LaunchRequest& request)
-{
-    return request.out != Output::log_only || request.err != Output::log_only;
-}
-
-// Past here the workload runs. Its evidence was judged; it is written down while the first
-// instructions execute.
-Result<ledger::Exit> keep(Generation& running, Journal& journal, sys::UniqueFd launcher)
-{
-    Keeper keeper(running, journal, std::move(launcher));
-    failpoint("gate.before");
-    TRY_VOID(open_gate(running));
-    running.timing.mark("gate");
-    failpoint("gate.after");
-    audit::Launched launched = launched_event(running);
-    // Goes with the state folder when the sandbox is not kept.
-    if (running.request.on_exit == OnExit::keep) TRY_VOID(save_evidence(running));
-    failpoint("effect.evidence-file");
-    running.timing.mark("evidence-file");
-    if (in_foreground(running.request) && keeper.ended_at_once(kAtOnce)) {
-        return keeper.keep(std::move(launched));
-    }
-    TRY_VOID(journal.running(running.pid1, std::move(launched)));
-    running.timing.mark("running-commit");
-    TRY_VOID(keeper.open_for_business());
-    return keeper.keep(std::nullopt);
 }
 
 // Gone with the state folder of a sandbox that is not kept; else for whoever asks.
@@ -260,7 +166,9 @@ void let_go(int launcher)
 int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedPrograms& programs,
                     sys::UniqueFd launcher, Timing timing, char* marker)
 {
-    const LaunchRequest request = start.request;
+    LaunchRequest request = start.request;
+    const auto& asked_ttl = start.plan->request.lifecycle.ttl;
+    const auto ttl = asked_ttl ? sys::Deadline::after(*asked_ttl) : sys::Deadline::never();
     // For the bad news: the keeper drops its clients once they have their answer.
     const auto spare = sys::duplicate(launcher.get());
     const int to_launcher = spare ? spare->get() : -1;
@@ -277,9 +185,9 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
                               std::move(start.client), journal, std::move(timing), marker,
                               std::move(options));
     if (!generation) return give_up(request, journal, to_launcher, std::move(generation.error()));
-    auto ended = keep(**generation, journal, std::move(launcher));
-    if (!ended) {
-        LaunchFailure failure{"keep", std::move(ended.error()), std::move((*generation)->evidence)};
+    auto kept = keep(**generation, journal, std::move(launcher), {}, ttl);
+    if (!kept) {
+        LaunchFailure failure{"keep", std::move(kept.error()), std::move((*generation)->evidence)};
         generation->reset();
         return give_up(request, journal, to_launcher, std::move(failure));
     }
@@ -287,8 +195,11 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
     failpoint("ended.told");
     let_go(to_launcher);
     timing.mark("client-gone");
+    plan::ExecutionPlan plan = *(*generation)->plan;
     generation->reset();
-    const auto cleaned = unwind(journal, request, ledger::State::stopped);
+    const ledger::State rest = restart_series({journal, programs, marker}, request, plan,
+                                              std::move(*kept));
+    const auto cleaned = unwind(journal, request, rest);
     failpoint("cleaned.returned");
     save_timing(std::move(timing), request);
     leave_own_cgroup(request.cgroup_parent);

@@ -5,46 +5,28 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 
 #include "base/failpoint.hpp"
 #include "canon/json.hpp"
 #include "shim/audit_log.hpp"
+#include "shim/journal.hpp"
 #include "supervisor/context.hpp"
 #include "supervisor/copy.hpp"
 #include "supervisor/inspect.hpp"
 #include "supervisor/log_reader.hpp"
 #include "supervisor/planning.hpp"
+#include "supervisor/shim_requests.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::supervisor {
 
 namespace {
 
-constexpr Millis kShimAnswer{10'000};   // docs/protocol.md: reply deadline
 constexpr Millis kShimFarewell{15'000};  // its own unwinding waits 5 s for processes, twice at most
 constexpr Millis kLaunchEnds{3'000};  // a launch takes some 50 ms; one that hangs is for rm -f
 constexpr int kLaunchGlanceMs = 5;
 constexpr std::size_t kMostPlanBytes = 16U << 20;
-
-Error dead_shim(const ledger::Sandbox& sandbox)
-{
-    return {Code::unavailable, sandbox.name.str() + " has no living shim (state " +
-                                   std::string(ledger::to_string(sandbox.state)) +
-                                   "): run 'sandboxctl reconcile'"};
-}
-
-Status expect_accepted(ShimConnection& connection, const shim::Request& request)
-{
-    TRY_VOID(connection.send(request));
-    const auto reply = TRY(connection.receive(sys::Deadline::after(kShimAnswer)));
-    if (reply && std::holds_alternative<shim::Accepted>(*reply)) return {};
-    if (reply) {
-        if (const auto* rejected = std::get_if<shim::Rejected>(&*reply)) {
-            return fail(Code::conflict, rejected->why);
-        }
-    }
-    return fail(Code::unavailable, "the shim ended before it answered");
-}
 
 // Asks, and waits for the end of the workload as long as it may take.
 Status ask_to_stop(ShimConnection& connection, Millis timeout)
@@ -128,11 +110,23 @@ Result<std::vector<Listed>> EmbeddedService::list(bool all)
         if (ledger.error().code() == Code::not_found) return listed;
         return fail(ledger.error());
     }
+    std::map<SandboxId, std::uint64_t> due;
+    for (const ledger::Claim& claim : TRY((*ledger)->claims())) {
+        if (claim.verb == shim::kRestartVerb) {
+            due[claim.sandbox] = claim.deadline_ns - shim::kRestartGraceNs;
+        }
+    }
     for (ledger::Sandbox& sandbox :
          TRY((*ledger)->list(all ? ledger::ListScope::all : ledger::ListScope::live))) {
-        const bool alive = ledger::is_active(sandbox.state) && sandbox.shim &&
-                           is_alive(*sandbox.shim);
-        listed.push_back({std::move(sandbox), alive});
+        const auto waits = due.find(sandbox.id);
+        const bool looked_at = ledger::is_active(sandbox.state) || waits != due.end();
+        const bool alive = looked_at && sandbox.shim && is_alive(*sandbox.shim);
+        Listed one{std::move(sandbox), alive};
+        // While it launches again the claim says so too.
+        if (alive && waits != due.end() && !ledger::is_active(one.sandbox.state)) {
+            one.restart_due_ns = waits->second;
+        }
+        listed.push_back(std::move(one));
     }
     return listed;
 }
@@ -141,8 +135,14 @@ Result<Listed> EmbeddedService::find(std::string_view reference)
 {
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_only));
     ledger::Sandbox sandbox = TRY(ledger->resolve(reference));
-    const bool alive = sandbox.shim && is_alive(*sandbox.shim);
-    return Listed{std::move(sandbox), alive};
+    Listed listed{std::move(sandbox), false};
+    listed.shim_alive = listed.sandbox.shim && is_alive(*listed.sandbox.shim);
+    if (!listed.shim_alive || ledger::is_active(listed.sandbox.state)) return listed;
+    const auto claim = TRY(ledger->claim_of(listed.sandbox.id));
+    if (claim && claim->verb == shim::kRestartVerb) {
+        listed.restart_due_ns = claim->deadline_ns - shim::kRestartGraceNs;
+    }
+    return listed;
 }
 
 Result<canon::Json> EmbeddedService::inspect(std::string_view reference)
@@ -191,30 +191,42 @@ Status EmbeddedService::stop(std::string_view reference,
                              std::optional<std::chrono::milliseconds> timeout)
 {
     const Listed listed = TRY(find(reference));
-    if (!ledger::is_active(listed.sandbox.state)) return {};
+    if (ledger::rests(listed.sandbox) && !listed.shim_alive) return {};
+    if (listed.sandbox.state == ledger::State::deleted) return {};
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     if (!timeout) timeout = TRY(plan_of(reference))->request.lifecycle.stop_timeout;
-    auto connection = reach_shim(listed.sandbox.id);
-    const Status asked = connection ? ask_to_stop(*connection, *timeout) : fail(connection.error());
-    failpoint("stop.told");
-    if (!asked) {
-        // It may have ended by itself or by somebody else's stop; a launch has not come so far.
-        const Listed now = TRY(find(listed.sandbox.id.str()));
-        if (ledger::is_active(now.sandbox.state) && now.sandbox.state != ledger::State::running)
-            return asked;
-    }
+    TRY_VOID(stop_alive(listed, *timeout));
     TRY_VOID(await_shim_end(listed.sandbox));
     const Listed after = TRY(find(listed.sandbox.id.str()));
     return ledger::is_active(after.sandbox.state) ? fail(dead_shim(after.sandbox)) : Status{};
 }
 
+// Between two generations a request can be lost with the connection: it is made again as long as
+// the shim lives and is not on its way out.
+Status EmbeddedService::stop_alive(const Listed& listed, Millis timeout)
+{
+    const auto deadline = sys::Deadline::after(kLaunchEnds);
+    while (true) {
+        auto connection = reach_shim(listed.sandbox.id);
+        const Status asked = connection ? ask_to_stop(*connection, timeout)
+                                        : fail(connection.error());
+        failpoint("stop.told");
+        if (asked) return {};
+        const Listed now = TRY(find(listed.sandbox.id.str()));
+        if (!now.shim_alive) return {};
+        if (deadline.passed()) {
+            // Without an answer and active: a launch that has not come far enough, or hangs.
+            return ledger::is_active(now.sandbox.state) || now.restart_due_ns ? asked : Status{};
+        }
+        poll(nullptr, 0, kLaunchGlanceMs);
+    }
+}
+
 Status EmbeddedService::kill(std::string_view reference, int signal)
 {
     const Listed listed = TRY(find(reference));
-    if (!ledger::is_active(listed.sandbox.state)) {
-        return fail(Code::conflict, listed.sandbox.name.str() + " does not run (state " +
-                                        std::string(ledger::to_string(listed.sandbox.state)) + ")");
-    }
+    const bool runs = ledger::is_active(listed.sandbox.state) && !ledger::rests(listed.sandbox);
+    if (!runs && !listed.restart_due_ns) return fail(not_running(listed.sandbox));
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     auto connection = TRY(reach_shim(listed.sandbox.id));
     return expect_accepted(connection, shim::SignalRequest{signal});
@@ -224,6 +236,10 @@ Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
 {
     const Listed listed = TRY(find(reference));
     if (listed.sandbox.exit) return *listed.sandbox.exit;
+    if (ledger::rests(listed.sandbox)) {
+        return fail(Code::conflict, listed.sandbox.name.str() + " has no exit status (state " +
+                                        std::string(ledger::to_string(listed.sandbox.state)) + ")");
+    }
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     auto connection = reach_shim(listed.sandbox.id);
     if (connection && connection->send(shim::WaitRequest{})) {
@@ -269,7 +285,8 @@ Status EmbeddedService::remove(std::string_view reference, Force force)
                     "no sandbox '" + std::string(reference) + "' (it was removed)");
     }
     failpoint("rm.begin");
-    if (listed.shim_alive && ledger::is_active(listed.sandbox.state)) {
+    const bool runs = ledger::is_active(listed.sandbox.state) || listed.restart_due_ns;
+    if (listed.shim_alive && (runs || force == Force::yes)) {
         if (force == Force::no) {
             return fail(Code::conflict,
                         listed.sandbox.name.str() + " runs: stop it first, or rm -f");

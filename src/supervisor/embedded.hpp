@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "supervisor/exec.hpp"
 #include "supervisor/host.hpp"
 #include "supervisor/launch.hpp"
 #include "supervisor/service.hpp"
@@ -30,10 +31,26 @@ public:
                              const facts::CapabilitySnapshot* elsewhere) override;
     Result<PlanOutcome> plan_again(std::string_view plan_file) override;
     Result<RunResult> run(const RunRequest& request) override;
+    Result<RunResult> create(const RunRequest& request) override;
+    Result<RunResult> start(std::string_view reference, Attach attach,
+                            const Console& console) override;
+    Status restart(std::string_view reference,
+                   std::optional<std::chrono::milliseconds> timeout) override;
+    Status pause(std::string_view reference) override;
+    Status resume(std::string_view reference) override;
+    Status touch(std::string_view reference) override;
+    Result<Stats> stats(std::string_view reference) override;
+    Status events(const EventQuery& query, const EventSink& sink) override;
+    Result<ApplyResult> apply(const ApplyRequest& request) override;
     Result<std::vector<Listed>> list(bool all) override;
     Result<canon::Json> inspect(std::string_view reference) override;
     Result<plan::ExecutionPlan> plan_of(std::string_view reference) override;
     Status logs(const LogQuery& query, const LogSink& sink) override;
+    Result<SessionResult> exec(const ExecRequest& request) override;
+    Result<SessionResult> attach(const AttachRequest& request) override;
+    Result<std::vector<SessionInfo>> sessions(std::string_view reference) override;
+    Status signal_session(std::string_view reference, std::string_view session,
+                          int signal) override;
     Result<CopyResult> copy(const CopyRequest& request) override;
     Status stop(std::string_view reference,
                 std::optional<std::chrono::milliseconds> timeout) override;
@@ -47,9 +64,18 @@ public:
     [[nodiscard]] Result<Listed> find(std::string_view reference);
 
 private:
+    friend class StepRunner;
     explicit EmbeddedService(Host host) : host_(std::move(host)) {}
+    struct Reached {
+        ledger::Sandbox sandbox;
+        ShimConnection connection;
+    };
+    [[nodiscard]] Result<Reached> reach(std::string_view reference);
+    [[nodiscard]] Result<ledger::Sandbox> bring_to_rest(std::string_view reference);
+    [[nodiscard]] Status stop_alive(const Listed& listed, Millis timeout);
     [[nodiscard]] Result<ledger::Ledger*> ledger(ledger::OpenMode mode);
     [[nodiscard]] Result<ShimConnection> reach_shim(const SandboxId& id);
+    [[nodiscard]] Result<Target> find_target(std::string_view reference);
     [[nodiscard]] Status await_shim_end(const ledger::Sandbox& sandbox);
     [[nodiscard]] Result<Report> clean_dead(const ledger::Sandbox& sandbox);
 

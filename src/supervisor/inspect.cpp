@@ -85,6 +85,10 @@ Result<bool> intend_removal(ledger::Ledger& ledger, const SandboxId& id,
 
 std::string shown_state(const Listed& listed)
 {
+    if (listed.restart_due_ns) return "restarting";
+    if (ledger::rests(listed.sandbox)) {
+        return std::string(ledger::to_string(listed.sandbox.state));
+    }
     if (ledger::is_active(listed.sandbox.state) && !listed.shim_alive) return "dead";
     return std::string(ledger::to_string(listed.sandbox.state));
 }

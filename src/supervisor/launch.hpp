@@ -22,8 +22,18 @@ struct EarlyShim {
 
 // Writes every intent in one commit, hands the plan to the shim and waits: until the workload
 // ends, or (detached) until it runs. The client's streams travel as descriptors to the log worker.
+// `before` is the row of a sandbox that rests and is started again; `early` carries its id.
 [[nodiscard]] Result<RunResult> launch(const Host& host, ledger::Ledger& ledger, EarlyShim early,
-                                       const plan::ExecutionPlan& plan, const RunRequest& request);
+                                       const plan::ExecutionPlan& plan, const RunRequest& request,
+                                       const ledger::Sandbox* before = nullptr);
+
+// Refuses when as many run as may.
+[[nodiscard]] Status check_capacity(const Host& host, ledger::Ledger& ledger);
+// What a new sandbox's row says, whether it is run or only created. Without a shim when that is
+// null.
+[[nodiscard]] Result<ledger::Sandbox> describe_new(const Host& host, const SandboxId& id,
+                                                   const plan::ExecutionPlan& plan,
+                                                   const RunRequest& request);
 
 // Audit only: a profile that was refused.
 [[nodiscard]] Status record_denial(const Host& host, ledger::Ledger& ledger,

@@ -186,6 +186,7 @@ struct EventQuery {
     std::string reference;  // empty: all
     std::uint64_t after = 0;  // sequence number of the last one seen
     bool follow = false;
+    std::string since;  // RFC 3339, UTC, milliseconds; empty: from the beginning
 };
 using EventSink = std::function<bool(const canon::Json& event)>;
 
@@ -196,7 +197,6 @@ struct ApplyRequest {
     std::optional<ProfileText> plan;  // a plan file instead (resolved again; refused if it differs)
     // Folders that `files` are the whole of: sandboxes of other files of them are removed.
     std::vector<std::string> folders;
-    ledger::Origin origin = ledger::Origin::apply;
     enum class Mode { act, look } mode = Mode::act;  // look: say what would be done
     // A person's word starts what has ended; a pass of the daemon starts it once a boot.
     enum class Asker { person, pass } asker = Asker::person;
@@ -226,6 +226,8 @@ struct ApplyResult {
 struct Listed {
     ledger::Sandbox sandbox;
     bool shim_alive = false;
+    // CLOCK_BOOTTIME of the next attempt, while the restart policy waits for it.
+    std::optional<std::uint64_t> restart_due_ns = std::nullopt;
 };
 
 struct LogQuery {

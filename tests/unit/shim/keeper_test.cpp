@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "../resolve/world.hpp"
+#include "shim/reception.hpp"
 #include "support.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
@@ -120,7 +121,7 @@ protected:
     {
         Peer peer = connect();
         EXPECT_EQ(peer.hear(),
-                  Reply(Greeting{kGeneration, {"signal", "stop", "wait"}, sandbox_id_.str()}));
+                  Reply(greeting(sandbox_id_.str())));
         return peer;
     }
 

@@ -21,6 +21,10 @@ LaunchRequest full_request()
     request.out = Output::plain;
     request.err = Output::terminal;
     request.stdin_open = true;
+    request.attached = true;
+    request.rows = 40;
+    request.cols = 65535;
+    request.term = "vt220";
     request.log = {.bytes = 1U << 20, .files = 2};
     return request;
 }
@@ -99,9 +103,71 @@ TEST(ControlProtocol, ReadsBackEveryRequest)
 {
     for (const Request& request :
          {Request(SignalRequest{15}), Request(SignalRequest{64}), Request(StopRequest{0}),
-          Request(StopRequest{86'400'000}), Request(WaitRequest{})}) {
+          Request(StopRequest{86'400'000}), Request(WaitRequest{}), Request(PauseRequest{1}),
+          Request(ResumeRequest{4'294'967'295}), Request(TouchRequest{})}) {
         EXPECT_EQ(decode_control_request(encode(request).value()).value(), request);
     }
+}
+
+TEST(ControlProtocol, ReadsBackEveryRequestAboutSessions)
+{
+    for (const Request& request :
+         {Request(OpenSession{}), Request(OpenSession{true, true, 40, 65535}),
+          Request(AttachSession{"s7", -1, 0, 0}), Request(AttachSession{"s1", 1LL << 40, 24, 80}),
+          Request(ListSessions{0}), Request(ListSessions{UINT32_MAX}),
+          Request(SignalSession{"s2", 64})}) {
+        EXPECT_EQ(decode_control_request(encode(request).value()).value(), request);
+    }
+    for (const std::string_view packet :
+         {R"({"op":"open-session","terminal":true,"attach":true,"rows":1})",
+          R"({"op":"open-session","terminal":1,"attach":true,"rows":1,"cols":1})",
+          R"({"op":"open-session","terminal":true,"attach":true,"rows":65536,"cols":1})",
+          R"({"op":"attach-session","session":"s2","from":-2,"rows":1,"cols":1})",
+          R"({"op":"attach-session","session":2,"from":0,"rows":1,"cols":1})",
+          R"({"op":"list-sessions","after":-1})", R"({"op":"list-sessions"})",
+          R"({"op":"signal-session","session":"s2","signal":0})",
+          R"({"op":"signal-session","session":"s2","signal":65})"}) {
+        EXPECT_FALSE(decode_control_request(packet)) << packet;
+    }
+}
+
+SessionRow full_row()
+{
+    SessionRow row;
+    row.number = 12;
+    row.argv = {"/bin/sh", "-c", "quote \" and \n"};
+    row.terminal = true;
+    row.attached = true;
+    row.pid = 4711;
+    row.started = "2026-01-02T03:04:05.678Z";
+    row.bytes = 1ULL << 40;
+    row.exit = ledger::Exit{
+        .code = 137, .signal = 9, .reason = ledger::ExitReason::oom, .oom_kills = 2};
+    return row;
+}
+
+TEST(ControlProtocol, ReadsBackEveryReplyAboutSessions)
+{
+    SessionRow running = full_row();
+    running.exit.reset();
+    for (const Reply& reply :
+         {Reply(SessionOpen{}), Reply(SessionOpen{"s2", true, 1ULL << 40, ""}),
+          Reply(SessionOpen{"s3", false, 0, "/a/folder"}), Reply(SessionList{}),
+          Reply(SessionList{{full_row(), running}, true})}) {
+        EXPECT_EQ(decode_control_reply(encode(reply).value()).value(), reply);
+    }
+}
+
+TEST(ControlProtocol, HoldsAFullListInOnePacket)
+{
+    SessionList list;
+    SessionRow row = full_row();
+    row.argv.assign(kMostRowArguments, std::string(kMostArgumentBytes, '\\'));
+    list.rows.assign(kMostRows, row);
+    list.more = true;
+    const std::string packet = encode(Reply(list)).value();
+    EXPECT_LE(packet.size(), kMostPacketBytes);
+    EXPECT_EQ(decode_control_reply(packet).value(), Reply(list));
 }
 
 TEST(ControlProtocol, ReadsBackEveryReply)
@@ -145,6 +211,10 @@ TEST(ControlProtocol, RefusesRequestsItDoesNotUnderstand)
                                           R"({"op":"stop","timeout_ms":-1})",
                                           R"({"op":"stop","timeout_ms":86400001})",
                                           R"({"op":"wait","x":1})",
+                                          R"({"op":"pause"})",
+                                          R"({"op":"pause","generation":0})",
+                                          R"({"op":"resume","generation":4294967296})",
+                                          R"({"op":"touch","generation":1})",
                                           R"({"op":"wait"} )"
                                           "x",
                                           "{\"op\":\"wa\xff\"}",
@@ -156,8 +226,9 @@ TEST(ControlProtocol, RefusesRequestsItDoesNotUnderstand)
 
 TEST(ControlProtocol, RefusesRepliesThatLackAnyOneMember)
 {
-    for (const Reply& reply : {Reply(Greeting{1, {"wait"}, "id"}), Reply(Rejected{"why"}),
-                               Reply(Running{1}), Reply(Failed{"crun", "why"}), Reply(Ended{})}) {
+    for (const Reply& reply :
+         {Reply(Greeting{1, {"wait"}, "id"}), Reply(Rejected{"why"}), Reply(Running{1}),
+          Reply(Failed{"crun", "why"}), Reply(Ended{}), Reply(SessionOpen{"s2", true, 1, ""})}) {
         const Json whole = canon::parse(encode(reply).value()).value();
         for (const auto& [key, value] : whole.items()) {
             Json less = whole;

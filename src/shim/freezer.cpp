@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/freezer.hpp"
+
+#include "driver/oci/groups.hpp"
+
+namespace sandbox::shim {
+
+namespace {
+
+// Tasks stop at their next return to user space: milliseconds, unless they wait for a device.
+constexpr Millis kFreezeDeadline{2'000};
+
+Result<sys::cgroup::CgroupTree> workload_of(const std::string& cgroup)
+{
+    const sys::cgroup::Host host = TRY(driver::oci::host_cgroups());
+    auto tree = TRY(sys::cgroup::CgroupTree::find(host, cgroup + "/workload"));
+    if (tree.empty()) return fail(Code::not_found, "no cgroup " + cgroup + "/workload");
+    return tree;
+}
+
+}  // namespace
+
+Status freeze_workload(const std::string& cgroup)
+{
+    const auto tree = TRY(workload_of(cgroup));
+    const Status frozen = tree.freeze(sys::Deadline::after(kFreezeDeadline));
+    if (frozen) return {};
+    if (auto thawed = tree.thaw(sys::Deadline::after(kFreezeDeadline)); !thawed) {
+        return fail(std::move(thawed).error().with(frozen.error().message()));
+    }
+    return frozen;
+}
+
+Status thaw_workload(const std::string& cgroup)
+{
+    const auto tree = TRY(workload_of(cgroup));
+    return tree.thaw(sys::Deadline::after(kFreezeDeadline));
+}
+
+}  // namespace sandbox::shim

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/socket.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "base/failpoint.hpp"
+#include "shim/keeper_client.hpp"
+#include "shim/reception.hpp"
+#include "shim/restart_wait.hpp"
+#include "sys/net/unix.hpp"
+
+// What clients ask of a running generation: the shim.sock side of it.
+namespace sandbox::shim {
+
+void Keeper::answer(Client& client, const Reply& reply) { send_reply(client.socket.get(), reply); }
+
+void Keeper::accept_client()
+{
+    auto socket = receive_client(listener_.get(), clients_.size());
+    if (!socket) return;
+    auto client = std::make_shared<Client>();
+    client->socket = std::move(*socket);
+    client->number = next_number_++;
+    auto watch = loop_.when_readable(client->socket.get(),
+                                     [this, number = client->number] { on_client(number); });
+    if (!watch) return;
+    client->watch = *watch;
+    clients_.emplace(client->number, client);
+    answer(*client, greeting(generation_.request.binding.id.str()));
+}
+
+void Keeper::drop_client(std::uint64_t number)
+{
+    const auto it = clients_.find(number);
+    if (it == clients_.end()) return;
+    loop_.forget(it->second->watch);
+    // Somebody looked on until now.
+    if (it->second->is_launcher && clocks_) clocks_->touch();
+    clients_.erase(it);
+}
+
+void Keeper::on_client(std::uint64_t number)
+{
+    const auto it = clients_.find(number);
+    if (it == clients_.end()) return;
+    const std::shared_ptr<Client> client = it->second;
+    // It is readable: this does not block. A descriptor comes with a session that is to be opened.
+    auto packet = sys::recv_fds(client->socket.get(), kMostPacketBytes, 1);
+    if (!packet && packet.error().code() == Code::corrupt)
+        return answer(*client, Rejected{packet.error().message()});
+    if (!packet || packet->bytes.empty()) return drop_client(number);
+    const auto request = decode_control_request(packet->bytes);
+    if (!request) return answer(*client, Rejected{request.error().message()});
+    serve(*client, *request, std::move(packet->fds));
+}
+
+void Keeper::serve(Client& client, const Request& request, std::vector<sys::UniqueFd> fds)
+{
+    if (std::holds_alternative<WaitRequest>(request)) {
+        client.waits = true;
+        if (exit_) answer(client, Ended{*exit_, exit_why_});
+        return;
+    }
+    const auto* stop = std::get_if<StopRequest>(&request);
+    const auto* signal = std::get_if<SignalRequest>(&request);
+    // Also for one that has ended: no policy starts it again after a person's word.
+    if (stop != nullptr || (signal != nullptr && means_the_end(signal->signal))) {
+        blame(EndCause::asked);
+    }
+    if (exit_) return answer(client, Rejected{"the workload has ended"});
+    if (sessions_ && serve_session(client, request, std::move(fds))) return;
+    Status done;
+    if (signal != nullptr) {
+        static_cast<void>(journal_.acted("kill", strsignal(signal->signal)));
+        signal_workload(signal->signal);
+    } else if (stop != nullptr) {
+        begin_stop(Millis(static_cast<std::int64_t>(stop->timeout_ms)), EndCause::asked, "stop");
+    } else if (const auto* pause = std::get_if<PauseRequest>(&request)) {
+        done = pause_workload(pause->generation);
+    } else if (const auto* resume = std::get_if<ResumeRequest>(&request)) {
+        done = resume_workload(resume->generation, "");
+    } else if (const auto* update = std::get_if<UpdateRequest>(&request)) {
+        done = update_plan(*update);
+    } else if (clocks_) {
+        clocks_->touch();
+    }
+    answer(client, done ? Reply(Accepted{}) : Reply(Rejected{done.error().message()}));
+}
+
+bool Keeper::serve_session(Client& client, const Request& request, std::vector<sys::UniqueFd> fds)
+{
+    if (paused_ && (std::holds_alternative<OpenSession>(request))) {
+        answer(client, Rejected{"it is paused: 'sandboxctl resume' lets it go on"});
+        return true;
+    }
+    return sessions_->serve(
+        request, std::move(fds), [this, number = client.number](const Reply& reply, int fd) {
+            const auto it = clients_.find(number);
+            const auto packet = encode(reply);
+            if (it == clients_.end() || !packet) return;
+            const int fds_out[] = {fd};
+            static_cast<void>(sys::send_fds(it->second->socket.get(), *packet,
+                                            std::span(fds_out, fd >= 0 ? 1 : 0)));
+        });
+}
+
+void Keeper::signal_workload(int signal)
+{
+    if (signal == SIGKILL || !generation_.service) {
+        ending_ = Ending::killed;
+        return kill_everything();
+    }
+    send_signal(signal);
+    thaw_after("kill");
+}
+
+// Never blocks: a sandbox-init that does not read its session has forfeited the gentle way.
+void Keeper::send_signal(int signal)
+{
+    const auto frame = wire::encode(wire::Signal{static_cast<std::uint8_t>(signal)});
+    const ssize_t sent = frame ? ::send(generation_.service->fd(), frame->data(), frame->size(),
+                                        MSG_DONTWAIT | MSG_NOSIGNAL)
+                               : -1;
+    if (frame && sent == static_cast<ssize_t>(frame->size())) return;
+    ending_ = Ending::killed;
+    kill_everything();
+}
+
+// A person's word stands above every other reason; else the first one counts.
+void Keeper::blame(EndCause cause) noexcept
+{
+    if (cause == EndCause::asked || cause_ == EndCause::workload) cause_ = cause;
+}
+
+void Keeper::begin_stop(Millis timeout, EndCause cause, std::string why)
+{
+    const std::string verb = cause == EndCause::ttl || cause == EndCause::idle
+                                 ? std::string(to_string(cause))
+                                 : std::string("stop");
+    failpoint("stop.before-commit");
+    static_cast<void>(journal_.acted(verb, std::move(why)));
+    failpoint("stop.after-commit");
+    blame(cause);
+    if (ending_ == Ending::none) ending_ = Ending::stopping;
+    if (!generation_.service) return kill_everything();
+    send_signal(SIGTERM);
+    failpoint("stop.signalled");
+    thaw_after("stop");
+    const auto timer = loop_.after(timeout, [this] {
+        if (exit_) return;
+        ending_ = Ending::killed;
+        kill_everything();
+    });
+    if (!timer) kill_everything();
+}
+
+}  // namespace sandbox::shim
