@@ -27,13 +27,6 @@ std::string plan_name(const plan::ExecutionPlan& plan)
     return "plan-" + plan.digest().str().substr(kDigestPrefix, kShortDigest) + ".json";
 }
 
-ledger::Managed behind(const desired::Step& step, const desired::Present* present)
-{
-    if (step.adopt) return *step.adopt;
-    if (present != nullptr && present->managed) return *present->managed;
-    return {{}, ledger::Origin::apply, step.file};
-}
-
 }  // namespace
 
 Result<sys::UniqueFd> take_turn(const Paths& paths)
@@ -67,23 +60,23 @@ Status StepRunner::perform(const desired::Step& step, const desired::Present* pr
     switch (step.action) {
     case Deed::keep:
     case Deed::refuse: return {};
-    case Deed::create: return create(step, behind(step, nullptr));
+    case Deed::create: return create(step);
     case Deed::remove: return remove(*present);
     case Deed::start: TRY_VOID(start(step, *present)); break;
     case Deed::replace: return replace(step, *present);
     case Deed::update: TRY_VOID(update(*present, *step.plan)); break;
     case Deed::nothing: break;
     }
-    return step.adopt ? adopt(*step.adopt) : Status{};
+    return step.adopt ? adopt(step.behind) : Status{};
 }
 
-Status StepRunner::create(const desired::Step& step, const ledger::Managed& managed)
+Status StepRunner::create(const desired::Step& step)
 {
     RunRequest request(*step.plan);
     request.name = step.name;
     request.attach = Attach::detached;
     request.console = {};
-    request.managed = managed;
+    request.managed = step.behind;
     failpoint("apply.before-create");
     const RunResult result = TRY(service_.run(request));
     made_ = result.id;
@@ -109,7 +102,7 @@ Status StepRunner::replace(const desired::Step& step, const desired::Present& pr
     failpoint("apply.before-replace");
     TRY_VOID(remove(present));
     failpoint("apply.replaced-is-gone");
-    return create(step, behind(step, &present));
+    return create(step);
 }
 
 Status StepRunner::remove(const desired::Present& present)
@@ -155,7 +148,7 @@ Status StepRunner::adopt(const ledger::Managed& managed)
 }
 
 Status StepRunner::write_event(const desired::Step& step, const desired::Present* present,
-                            const Applied& item)
+                               const Applied& item)
 {
     ledger::Ledger* ledger = TRY(this->ledger());
     audit::Applied event;
@@ -185,7 +178,7 @@ Status StepRunner::write_event(const desired::Step& step, const desired::Present
 }
 
 void StepRunner::record(const desired::Step& step, const desired::Present* present,
-                     const Applied& item)
+                        const Applied& item)
 {
     if (step.action == Deed::nothing) return;
     // What was done is done; that it cannot be written down is seen by `audit verify`'s reader only.

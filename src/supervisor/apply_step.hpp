@@ -28,7 +28,7 @@ public:
 
 private:
     [[nodiscard]] Status perform(const desired::Step& step, const desired::Present* present);
-    [[nodiscard]] Status create(const desired::Step& step, const ledger::Managed& managed);
+    [[nodiscard]] Status create(const desired::Step& step);
     [[nodiscard]] Status start(const desired::Step& step, const desired::Present& present);
     [[nodiscard]] Status replace(const desired::Step& step, const desired::Present& present);
     [[nodiscard]] Status update(const desired::Present& present, const plan::ExecutionPlan& plan);

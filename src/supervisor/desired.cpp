@@ -102,6 +102,7 @@ private:
         }
         names_.emplace(wanted.name, wanted.file);
         step.plan = wanted.plan;
+        step.behind = {{}, wanted.origin, wanted.file};
         const Present* present = by_name(wanted.name);
         if (present == nullptr) {
             step.action = Deed::create;
@@ -111,8 +112,8 @@ private:
         step.present = present->row.id;
         if (!may_touch(wanted, *present, step)) return step;
         kept_.insert(present->row.id);
-        const ledger::Managed now{present->row.id, wanted.origin, wanted.file};
-        if (present->managed != now) step.adopt = now;
+        step.behind.sandbox = present->row.id;
+        step.adopt = present->managed != step.behind;
         compare(wanted, *present, step);
         return step;
     }

@@ -42,7 +42,8 @@ struct Step {
     std::optional<std::size_t> wanted;        // index
     std::optional<SandboxId> present;         // the sandbox it is about, where there is one
     std::optional<plan::ExecutionPlan> plan;  // what is to run afterwards
-    std::optional<ledger::Managed> adopt;     // record this file behind the present one
+    ledger::Managed behind;  // what stands behind it from then on
+    bool adopt = false;      // something else, or nothing, stands behind the present one
     std::vector<plan::Change> changes;
     std::vector<plan::Change> pending;
     std::string why;

@@ -72,6 +72,7 @@ TEST(DesiredDiff, MakesWhatIsMissing)
     EXPECT_EQ(step.file, kFile);
     EXPECT_FALSE(step.present);
     EXPECT_EQ(step.plan, web());
+    EXPECT_EQ(step.behind, (Managed{{}, Origin::profiles_d, kFile}));
 }
 
 TEST(DesiredDiff, LeavesAloneWhatRunsAsWanted)
@@ -218,9 +219,8 @@ TEST(DesiredDiff, TheOperatorsFolderAdoptsWhatAPersonApplied)
     applied.managed = Managed{applied.row.id, Origin::apply, "/srv/web.toml"};
     const Step step = only(diff({wanted()}, {applied}, {{kFolder}, Asker::pass}));
     EXPECT_EQ(step.action, Deed::nothing);
-    ASSERT_TRUE(step.adopt);
-    EXPECT_EQ(step.adopt->origin, Origin::profiles_d);
-    EXPECT_EQ(step.adopt->source, kFile);
+    EXPECT_TRUE(step.adopt);
+    EXPECT_EQ(step.behind, (Managed{applied.row.id, Origin::profiles_d, kFile}));
 }
 
 TEST(DesiredDiff, OfTwoFilesThatWantOneNameTheFirstHasIt)
