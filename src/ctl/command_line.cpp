@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 namespace sandbox::ctl {
@@ -20,11 +21,24 @@ struct Store {
     Validate validate;
     Plan plan;
     Run run;
+    Create create;
+    Start start;
+    Restart restart;
+    Pause pause;
+    Resume resume;
+    Touch touch;
+    StatsVerb stats;
+    Events events;
+    Apply apply;
+    Prune prune;
     Ps ps;
     Inspect inspect;
     Logs logs;
     Stop stop;
     Copy copy;
+    Exec exec;
+    Attach attach;
+    Sessions sessions;
     Kill kill;
     Wait wait;
     Remove remove;
@@ -46,6 +60,7 @@ public:
         app_.require_subcommand(1);
         add_common(app_);
         add_planning();
+        add_desired();
         add_running();
         add_looking();
         add_host();
@@ -57,8 +72,7 @@ public:
 private:
     void add_common(CLI::App& app)
     {
-        app.add_option("--root", store_.root,
-                       "Prefix of every path (/etc/sandbox, /run/sandbox, …)");
+        app.add_option("--root", store_.root, "Prefix of every path, such as /etc/sandbox");
     }
 
     void add_format(CLI::App& app)
@@ -123,10 +137,15 @@ private:
         run->add_flag("--rm", store_.run.remove, "Remove the sandbox when it ends; logs stay");
         add_format(*run);
         run->add_flag("-i,--interactive", store_.run.interactive, "Pass standard input on");
+        run->add_flag("-t,--tty", store_.run.terminal, "Give it a terminal");
+        add_detach_keys(*run, store_.run.detach_keys);
 
         CLI::App* stop = verb(app_, "stop", "TERM, then KILL after the stop timeout", store_.stop);
         stop->add_option("name", store_.stop.names, "Name or id")->required();
-        stop->add_option("-t,--time", store_.stop.time, "Timeout, such as 5s");
+        stop->add_option("-t,--time", store_.stop.time,
+                         "Timeout: seconds, or a duration such as 500ms");
+
+        add_lifecycle();
 
         CLI::App* copy = verb(app_, "cp", "Copy files into a sandbox or out of it", store_.copy);
         copy->add_option("source", store_.copy.source, "PATH, NAME:PATH, or - for a tar stream")
@@ -135,7 +154,10 @@ private:
         copy->add_option("--max-size", store_.copy.max_size, "Copy no more than this")
             ->capture_default_str();
 
+        add_sessions();
+
         CLI::App* kill = verb(app_, "kill", "Send a signal to the main process", store_.kill);
+        kill->add_option("--session", store_.kill.session, "To this session instead");
         kill->add_option("name", store_.kill.names, "Name or id")->required();
         kill->add_option("-s,--signal", store_.kill.signal, "Name or number")
             ->capture_default_str();
@@ -149,10 +171,115 @@ private:
         remove->add_flag("-f,--force", store_.remove.force, "Whatever state it is in");
     }
 
+    void add_names(CLI::App& app, std::vector<std::string>& names)
+    {
+        app.add_option("name", names, "Name or id")->required();
+    }
+
+    void add_lifecycle()
+    {
+        CLI::App* create = verb(app_, "create", "Make a sandbox without starting it",
+                                store_.create);
+        create->add_option("profile", store_.create.profile, "Name, path or - for stdin");
+        add_request(*create, store_.create.argv, store_.create.env, store_.create.overlay);
+        create->add_option("--plan", store_.create.plan,
+                           "Make it from the plan of this file, if it still holds");
+        create->add_option("--name", store_.create.name, "Name of the sandbox");
+        create->add_flag("--rm", store_.create.remove,
+                         "Remove the sandbox when it has run and ends; logs stay");
+        add_format(*create);
+
+        CLI::App* start = verb(app_, "start", "Start what was created or has ended", store_.start);
+        add_names(*start, store_.start.names);
+        auto* attach = start->add_flag("-a,--attach", store_.start.attach,
+                                       "Show its output and exit with its status");
+        start->add_flag("-d,--detach", store_.start.detach, "Return once it runs (the default)")
+            ->excludes(attach);
+        start->add_flag("-i,--interactive", store_.start.interactive, "Pass standard input on")
+            ->needs(attach);
+
+        CLI::App* restart = verb(app_, "restart", "Stop and start again", store_.restart);
+        add_names(*restart, store_.restart.names);
+        restart->add_option("-t,--time", store_.restart.time,
+                            "Timeout of the stop: seconds, or a duration such as 500ms");
+
+        add_names(*verb(app_, "pause", "Freeze everything that runs in it", store_.pause),
+                  store_.pause.names);
+        add_names(*verb(app_, "resume", "Let a paused sandbox go on", store_.resume),
+                  store_.resume.names);
+        add_names(*verb(app_, "touch", "Put off its idle timeout", store_.touch),
+                  store_.touch.names);
+    }
+
+    void add_sessions()
+    {
+        CLI::App* exec = verb(app_, "exec", "Run a command in a running sandbox", store_.exec);
+        exec->add_option("name", store_.exec.name, "Name or id")->required();
+        exec->add_option("argv", store_.exec.argv, "Command and its arguments (after NAME or --)");
+        exec->add_flag("-i,--interactive", store_.exec.interactive, "Pass standard input on");
+        exec->add_flag("-t,--tty", store_.exec.terminal, "Give it a terminal");
+        exec->add_flag("-d,--detach", store_.exec.detach, "Print the session and return");
+        exec->add_option("-e,--env", store_.exec.env,
+                         "NAME=VALUE added to the environment (repeatable)")
+            ->allow_extra_args(false);
+        exec->add_option("-u,--user", store_.exec.user,
+                         "Refuse unless this is the user it runs as");
+        exec->add_option("-w,--workdir", store_.exec.workdir, "Working directory");
+        exec->add_option("--timeout", store_.exec.timeout, "End it after this long, such as 30s");
+        exec->add_option("--expect-plan", store_.exec.expect_plan,
+                         "Refuse unless the sandbox runs the plan of this digest");
+        add_detach_keys(*exec, store_.exec.detach_keys);
+
+        CLI::App* attach = verb(app_, "attach", "Go back to what runs in a sandbox", store_.attach);
+        attach->add_option("name", store_.attach.name, "Name or id")->required();
+        attach->add_option("--session", store_.attach.session,
+                           "This session instead of the main process");
+        attach->add_option("--from", store_.attach.from,
+                           "First byte of output wanted (default: where it was left)");
+        attach->add_option("--from-stderr", store_.attach.from_stderr,
+                           "The same of standard error");
+        attach->add_flag("--no-stdin", store_.attach.no_stdin, "Pass nothing on");
+        add_detach_keys(*attach, store_.attach.detach_keys);
+
+        CLI::App* sessions = verb(app_, "sessions", "List the sessions of a sandbox",
+                                  store_.sessions);
+        sessions->add_option("name", store_.sessions.name, "Name or id")->required();
+        add_format(*sessions);
+    }
+
+    static void add_detach_keys(CLI::App& app, std::string& keys)
+    {
+        app.add_option("--detach-keys", keys, "Keys that leave the terminal; empty: none")
+            ->capture_default_str();
+    }
+
+    void add_desired()
+    {
+        CLI::App* apply = verb(app_, "apply", "Bring sandboxes to what profiles say", store_.apply);
+        apply->add_option("file", store_.apply.files, "Profiles: names, paths, folders or -");
+        apply->add_option("--plan", store_.apply.plan,
+                          "Apply the plan of this file, if it still holds");
+        apply->add_flag("-n,--dry-run", store_.apply.dry_run, "Show what would change, key by key");
+        apply->add_flag("--detailed-exitcode", store_.apply.detailed,
+                        "Exit with 2 where something changes (0: nothing does)");
+        apply->add_flag("--no-prune", store_.apply.keep,
+                        "Keep sandboxes whose file is gone from the folder");
+        add_format(*apply);
+
+        verb(app_, "prune", "Remove sandboxes that have ended; logs stay", store_.prune)
+            ->add_option("--filter", store_.prune.filters,
+                         "Only those with KEY=VALUE: until, name, id, state, profile, label "
+                         "(repeatable)")
+            ->allow_extra_args(false);
+    }
+
     void add_looking()
     {
         CLI::App* ps = verb(app_, "ps", "List sandboxes", store_.ps);
         ps->add_flag("-a,--all", store_.ps.all, "Removed ones too");
+        ps->add_option("--filter", store_.ps.filters,
+                       "Only those with KEY=VALUE: name, id, state, profile, label (repeatable)")
+            ->allow_extra_args(false);
         ps->add_flag("-q,--quiet", store_.ps.quiet, "Only ids");
         add_format(*ps);
 
@@ -160,12 +287,29 @@ private:
         inspect->add_option("name", store_.inspect.names, "Name or id")->required();
         add_format(*inspect);
 
+        CLI::App* stats = verb(app_, "stats", "What sandboxes use", store_.stats);
+        stats->add_option("name", store_.stats.names, "Name or id; none: all that run");
+        stats->add_flag("-f,--follow", store_.stats.follow, "Look again and again");
+        stats->add_option("--interval", store_.stats.interval, "Between two looks")
+            ->capture_default_str();
+        add_format(*stats);
+
+        CLI::App* events = verb(app_, "events", "What happened, one JSON object a line",
+                                store_.events);
+        events->add_option("name", store_.events.name, "Name or id; none: of all");
+        events->add_flag("-f,--follow", store_.events.follow, "Wait for more");
+        events->add_option("--since", store_.events.since,
+                           "Only what came after the event of this number, or from a time on");
+
         CLI::App* logs = verb(app_, "logs", "Print the output of a sandbox", store_.logs);
         logs->add_option("name", store_.logs.name, "Name or id")->required();
         logs->add_flag("-f,--follow", store_.logs.follow, "Wait for more until it ends");
         logs->add_option("--stream", store_.logs.stream, "both, stdout or stderr")
             ->check(CLI::IsMember({"both", "stdout", "stderr"}))
             ->capture_default_str();
+        logs->add_option("-n,--tail", store_.logs.tail, "Only so many lines of what is there");
+        logs->add_option("--since", store_.logs.since,
+                         "Only from then on: a UTC time, seconds since 1970, or a duration ago");
         logs->add_flag("--json", store_.logs.raw_json, "The stored records, one a line");
     }
 
@@ -233,10 +377,49 @@ struct Split {
     std::vector<std::string> workload;
 };
 
+// `exec`: whether the next word is this option's value.
+bool takes_value(std::string_view word)
+{
+    constexpr std::array<std::string_view, 8> kLong{"--root",    "--env",        "--user",
+                                                    "--workdir", "--timeout",    "--expect-plan",
+                                                    "--output",  "--detach-keys"};
+    if (word.starts_with("--")) return std::ranges::find(kLong, word) != kLong.end();
+    // The last letter of a cluster such as -ite; with letters behind it, -eA=b, they are the value.
+    constexpr std::string_view kShort = "euwo";
+    const std::size_t first = word.find_first_of(kShort, 1);
+    return first != std::string_view::npos && first + 1 == word.size();
+}
+
+// As docker and podman have it: behind the sandbox's name everything is the command's.
+Split split_exec(int argc, const char* const* argv)
+{
+    Split split;
+    bool verb_seen = false;
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        if (verb_seen && word == "--") {
+            split.workload.assign(argv + i + 1, argv + argc);
+            break;
+        }
+        split.words.emplace_back(word);
+        if (word.size() > 1 && word.starts_with('-')) {
+            if (takes_value(word) && i + 1 < argc) split.words.emplace_back(argv[++i]);
+            continue;
+        }
+        if (std::exchange(verb_seen, true)) {
+            const int next = i + 1 < argc && std::string_view(argv[i + 1]) == "--" ? i + 2 : i + 1;
+            split.workload.assign(argv + next, argv + argc);
+            break;
+        }
+    }
+    return split;
+}
+
 Split split_words(int argc, const char* const* argv)
 {
     const std::string_view verb = verb_of(argc, argv);
-    const bool launches = verb == "run" || verb == "plan";
+    if (verb == "exec") return split_exec(argc, argv);
+    const bool launches = verb == "run" || verb == "plan" || verb == "create";
     Split split;
     for (int i = 1; i < argc; ++i) {
         std::string word = argv[i];
@@ -249,6 +432,12 @@ Split split_words(int argc, const char* const* argv)
         split.words.push_back(std::move(word));
     }
     return split;
+}
+
+bool exits_as_workload(std::string_view verb)
+{
+    return verb == "run" || verb == "exec" || verb == "attach" || verb == "create" ||
+           verb == "start";
 }
 
 template <class T>
@@ -319,11 +508,35 @@ std::variant<Command, Answer> parse_command_line(int argc, const char* const* ar
     } catch (const CLI::ParseError& error) {
         const std::string hint = "\nRun 'sandboxctl --help' or 'sandboxctl VERB --help'.\n";
         return Answer{std::string(error.what()) + hint,
-                      verb_of(argc, argv) == "run" ? kOurFailure : kUsage};
+                      exits_as_workload(verb_of(argc, argv)) ? kOurFailure : kUsage};
     }
     Store& store = tree.store();
     if (!store.chosen) return Answer{help_of(tree, {}), kUsage};
     if (Plan* plan = std::get_if<Plan>(&*store.chosen)) finish_argv(*plan, split.workload);
+    if (Exec* exec = std::get_if<Exec>(&*store.chosen)) {
+        exec->argv.insert(exec->argv.end(), split.workload.begin(), split.workload.end());
+        if (exec->argv.empty()) return Answer{"exec takes a command behind NAME\n", kOurFailure};
+        if (exec->detach && exec->interactive)
+            return Answer{"-d reads no standard input: leave -i out\n", kOurFailure};
+    }
+    if (const Apply* apply = std::get_if<Apply>(&*store.chosen)) {
+        if (apply->files.empty() == apply->plan.empty()) {
+            return Answer{"apply takes profiles or folders, or --plan FILE\n", kUsage};
+        }
+    }
+    if (Create* create = std::get_if<Create>(&*store.chosen)) {
+        finish_argv(*create, split.workload);
+        const bool given = !create->argv.empty() || !create->env.empty() ||
+                           !create->overlay.empty();
+        if (create->profile.empty() == create->plan.empty() || (!create->plan.empty() && given)) {
+            return Answer{"create takes a profile, or --plan FILE alone\n", kOurFailure};
+        }
+    }
+    if (const Start* start = std::get_if<Start>(&*store.chosen)) {
+        if (start->attach && start->names.size() > 1) {
+            return Answer{"start -a takes one name\n", kOurFailure};
+        }
+    }
     if (Run* run = std::get_if<Run>(&*store.chosen)) {
         finish_argv(*run, split.workload);
         if (run->profile.empty() == run->plan.empty()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -47,9 +48,60 @@ struct Run {
     bool detach = false;
     bool remove = false;
     bool interactive = false;
+    bool terminal = false;
+    std::string detach_keys = "ctrl-p,ctrl-q";
+};
+struct Create {
+    std::string profile;  // or empty with --plan
+    std::string plan;  // a plan file
+    std::vector<std::string> argv;
+    std::vector<std::string> env;
+    std::string overlay;
+    std::string name;
+    bool remove = false;
+};
+struct Start {
+    std::vector<std::string> names;
+    bool attach = false;
+    bool detach = false;  // the default; may be said
+    bool interactive = false;
+};
+struct Restart {
+    std::vector<std::string> names;
+    std::string time;  // as Stop::time
+};
+struct Pause {
+    std::vector<std::string> names;
+};
+struct Resume {
+    std::vector<std::string> names;
+};
+struct Touch {
+    std::vector<std::string> names;
+};
+struct StatsVerb {
+    std::vector<std::string> names;  // empty: all that run
+    bool follow = false;
+    std::string interval = "1s";
+};
+struct Events {
+    std::string name;  // empty: of all
+    bool follow = false;
+    std::string since;  // number of an event, or a time
+};
+struct Apply {
+    std::vector<std::string> files;  // or folders
+    std::string plan;  // a plan file instead
+    bool dry_run = false;
+    bool detailed = false;  // exit status 2 where something changed
+    bool keep = false;  // of a folder: sandboxes stay whose files are gone
+};
+struct Prune {
+    std::vector<std::string> filters;
 };
 struct Ps {
     bool all = false;
+    std::vector<std::string> filters;
     bool quiet = false;
 };
 struct Inspect {
@@ -60,18 +112,45 @@ struct Logs {
     bool follow = false;
     std::string stream = "both";  // both | stdout | stderr
     bool raw_json = false;
+    std::optional<std::uint64_t> tail;  // lines
+    std::string since;
 };
 struct Stop {
     std::vector<std::string> names;
-    std::string time;  // duration; empty: the plan's
+    std::string time;  // duration or seconds; empty: the plan's
 };
 struct Copy {
     std::string source;  // PATH, NAME:PATH or "-"
     std::string target;
     std::string max_size = "4GiB";
 };
+struct Exec {
+    std::string name;
+    std::vector<std::string> argv;
+    std::vector<std::string> env;
+    std::string user;
+    std::string workdir;
+    std::string timeout;
+    std::string expect_plan;
+    std::string detach_keys = "ctrl-p,ctrl-q";
+    bool interactive = false;
+    bool terminal = false;
+    bool detach = false;
+};
+struct Attach {
+    std::string name;
+    std::string session;
+    std::string detach_keys = "ctrl-p,ctrl-q";
+    std::optional<std::uint64_t> from;
+    std::optional<std::uint64_t> from_stderr;
+    bool no_stdin = false;
+};
+struct Sessions {
+    std::string name;
+};
 struct Kill {
     std::vector<std::string> names;
+    std::string session;  // empty: the main process
     std::string signal = "KILL";
 };
 struct Wait {
@@ -102,9 +181,11 @@ struct CompleteWords {
 };
 struct ShowCommands {};
 
-using Verb = std::variant<ConfigInit, ConfigCheck, Validate, Plan, Run, Ps, Inspect, Logs, Stop,
-                          Copy, Kill, Wait, Remove, Probe, Doctor, PolicyExplain, AuditVerify, AuditShow,
-                          Reconcile, Version, Completion, CompleteWords, ShowCommands>;
+using Verb = std::variant<Create, Start, Restart, Pause, Resume, Touch, StatsVerb, Events,
+                          ConfigInit, ConfigCheck, Validate, Plan, Run, Apply, Prune, Ps, Inspect,
+                          Logs, Stop, Copy, Exec, Attach, Sessions, Kill, Wait, Remove, Probe,
+                          Doctor, PolicyExplain, AuditVerify, AuditShow, Reconcile, Version,
+                          Completion, CompleteWords, ShowCommands>;
 
 struct Command {
     std::string root;

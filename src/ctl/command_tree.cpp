@@ -50,10 +50,13 @@ struct Named {
 // capitals and completes nothing.
 constexpr auto kNamed = std::to_array<Named>({
     {"--after", "SEQ", WordKind::none},
+    {"--detach-keys", "KEYS", WordKind::none},
     {"--diff", "NAME", WordKind::sandbox},
     {"--env", "NAME=VALUE", WordKind::none},
     {"--expect-plan", "DIGEST", WordKind::none},
     {"--filter", "KEY=VALUE", WordKind::none},
+    {"--from", "OFFSET", WordKind::none},
+    {"--from-stderr", "OFFSET", WordKind::none},
     {"--max-size", "SIZE", WordKind::none},
     {"--output", "FORMAT", WordKind::none},
     {"--overlay", "FILE", WordKind::file},

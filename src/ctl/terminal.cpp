@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/terminal.hpp"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <termios.h>
@@ -9,12 +10,17 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+
+#include "ctl/output.hpp"
 
 namespace sandbox::ctl {
 
 namespace {
 
 using supervisor::Steer;
+
+constexpr int kBySignal = 128;
 
 // For handlers, which know nothing else.
 int g_terminal = -1;
@@ -75,6 +81,30 @@ void measure(int fd, supervisor::Console& console)
     if (ioctl(fd, TIOCGWINSZ, &size) != 0) return;
     console.rows = size.ws_row;
     console.cols = size.ws_col;
+}
+
+int open_or_none(int fd) { return fcntl(fd, F_GETFD) < 0 ? -1 : fd; }
+
+Status join_terminal(supervisor::Console& console, const std::string& detach_keys)
+{
+    const char* term = std::getenv("TERM");
+    console.term = term == nullptr ? "" : term;
+    console.detach_keys = TRY(parse_detach_keys(detach_keys));
+    console.terminal = console.in >= 0 && isatty(console.in) == 1;
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (isatty(fd) != 1) continue;
+        measure(fd, console);
+        break;
+    }
+    return {};
+}
+
+int say_left(const std::string& session, const std::string& sandbox, int status, int signal)
+{
+    std::string back = "sandboxctl attach ";
+    if (!session.empty() && session != "s1") back += "--session " + session + " ";
+    if (isatty(STDERR_FILENO) == 1) say("\nsandboxctl: left; '" + back + sandbox + "' comes back");
+    return signal == 0 ? status : kBySignal + signal;
 }
 
 Result<std::string> parse_detach_keys(const std::string& text)

@@ -34,6 +34,15 @@ private:
 // Rows and columns; zeroes where `fd` is no terminal.
 void measure(int fd, supervisor::Console& console);
 
+int open_or_none(int fd);  // -1: closed when we were started
+
+// What a session on a terminal needs of ours, as far as there is one. Requires: console.in is set.
+[[nodiscard]] Status join_terminal(supervisor::Console& console, const std::string& detach_keys);
+
+// A session that was left, not ended: what to do to come back. The exit status; `signal` is what
+// made us leave, 0 the keys.
+int say_left(const std::string& session, const std::string& sandbox, int status, int signal);
+
 // "ctrl-p,ctrl-q": keys or control keys between commas; empty: none.
 [[nodiscard]] Result<std::string> parse_detach_keys(const std::string& text);
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include "ctl/output.hpp"
 #include "ctl/request.hpp"
 #include "ctl/service.hpp"
+#include "ctl/terminal.hpp"
 #include "ctl/verbs.hpp"
 #include "profile/check.hpp"
 #include "sys/file.hpp"
@@ -19,7 +22,8 @@ Result<supervisor::PlanOutcome> resolve_run(supervisor::SandboxService& service,
         return service.plan_again(TRY_WITH(sys::read_file(verb.plan, kMostPlanBytes), "plan file"));
     }
     const auto text = TRY(supervisor::read_profile(paths, verb.profile));
-    const auto extra = TRY(adjustments(paths, verb.argv, verb.env, verb.overlay));
+    auto extra = TRY(adjustments(paths, verb.argv, verb.env, verb.overlay));
+    if (verb.terminal) extra.terminal = true;
     return service.plan(text, extra, nullptr);
 }
 
@@ -33,6 +37,35 @@ void say_result(const supervisor::RunResult& result, const Run& verb)
     if (result.exit->reason == ledger::ExitReason::oom) {
         say("sandboxctl: killed: out of memory (limit.memory)");
     }
+}
+
+int run_on_terminal(supervisor::SandboxService& service, supervisor::RunRequest& request,
+                    const Run& verb)
+{
+    supervisor::Console& console = request.console;
+    console.in = verb.interactive ? open_or_none(STDIN_FILENO) : -1;
+    console.out = open_or_none(STDOUT_FILENO);
+    console.err = open_or_none(STDERR_FILENO);
+    if (auto joined = join_terminal(console, verb.detach_keys); !joined)
+        return complain(joined.error()), kOurFailure;
+    SignalSteering steering;
+    if (auto begun = steering.begin(SignalSteering::Mode::terminal, STDIN_FILENO); !begun)
+        return complain(begun.error()), kOurFailure;
+    console.steering = &steering;
+    std::optional<RawTerminal> raw;
+    if (console.terminal) {
+        auto entered = RawTerminal::enter(STDIN_FILENO);
+        if (!entered) return complain(entered.error()), kOurFailure;
+        raw.emplace(std::move(*entered));
+        steering.raw(&*raw);
+    }
+    const auto result = service.run(request);
+    raw.reset();
+    if (!result) return complain(result.error()), kOurFailure;
+    if (!result->exit && result->why.empty())
+        return say_left({}, result->name.str(), result->exit_status, steering.left_by());
+    say_result(*result, verb);
+    return result->exit_status;
 }
 
 }  // namespace
@@ -68,6 +101,7 @@ int execute(const Context& context, const Run& verb)
     }
     for (const std::string& warning : (*plan)->warnings)
         say("sandboxctl: warning: " + escaped(warning));
+    if ((*plan)->process.terminal && !verb.detach) return run_on_terminal(**service, request, verb);
     const auto result = (*service)->run(request);
     if (!result) return complain(result.error()), kOurFailure;
     say_result(*result, verb);
@@ -79,10 +113,10 @@ int execute(const Context& context, const Stop& verb)
     const auto paths = supervisor::find_paths(context.root);
     std::optional<Millis> timeout;
     if (!verb.time.empty()) {
-        timeout = parse_duration(verb.time);
+        timeout = parse_timeout(verb.time);
         if (!timeout)
-            return say("sandboxctl: -t wants a duration such as 5s, found '" + escaped(verb.time) +
-                       "'"),
+            return say("sandboxctl: -t wants seconds or a duration such as 500ms, found '" +
+                       escaped(verb.time) + "'"),
                    2;
     }
     auto service = open_service(context, supervisor::Need::ledger);
@@ -105,7 +139,10 @@ int execute(const Context& context, const Kill& verb)
     if (!service) return complain(service.error()), kFailed;
     int status = 0;
     for (const std::string& name : verb.names) {
-        if (auto killed = (*service)->kill(name, *signal); !killed) {
+        const Status killed = verb.session.empty()
+                                  ? (*service)->kill(name, *signal)
+                                  : (*service)->signal_session(name, verb.session, *signal);
+        if (!killed) {
             complain(killed.error());
             status = kFailed;
         }

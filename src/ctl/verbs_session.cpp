@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 
 #include "canon/json.hpp"
 #include "ctl/output.hpp"
@@ -19,10 +18,6 @@ namespace {
 
 using supervisor::SessionInfo;
 using supervisor::SessionResult;
-
-constexpr int kBySignal = 128;
-
-int open_or_none(int fd) { return fcntl(fd, F_GETFD) < 0 ? -1 : fd; }
 
 // "1000" or "1000:1000".
 Result<profile::User> parse_user(const std::string& text)
@@ -67,21 +62,6 @@ Result<supervisor::ExecRequest> exec_request(const Exec& verb)
     return request;
 }
 
-// What a terminal session needs of ours, as far as there is one.
-Status join_terminal(supervisor::Console& console, const std::string& detach_keys)
-{
-    const char* term = std::getenv("TERM");
-    console.term = term == nullptr ? "" : term;
-    console.detach_keys = TRY(parse_detach_keys(detach_keys));
-    console.terminal = console.in >= 0 && isatty(console.in) == 1;
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-        if (isatty(fd) != 1) continue;
-        measure(fd, console);
-        break;
-    }
-    return {};
-}
-
 void say_end(const SessionResult& result)
 {
     if (!result.why.empty()) say("sandboxctl: " + escaped(result.why));
@@ -89,16 +69,6 @@ void say_end(const SessionResult& result)
     if (result.exit->reason == ledger::ExitReason::timeout) say("sandboxctl: timed out");
     if (result.exit->reason == ledger::ExitReason::oom)
         say("sandboxctl: killed: out of memory (limit.memory)");
-}
-
-// Left, not ended: what to do to come back. The terminal is its own again by now.
-int say_left(const SessionResult& result, const std::string& name, int signal)
-{
-    std::string back = "sandboxctl attach ";
-    if (!result.session.empty() && result.session != "s1")
-        back += "--session " + result.session + " ";
-    if (isatty(STDERR_FILENO) == 1) say("\r\nsandboxctl: left; '" + back + name + "' comes back");
-    return signal == 0 ? result.exit_status : kBySignal + signal;
 }
 
 std::string state_of(const SessionInfo& info)
@@ -164,7 +134,8 @@ int execute(const Context& context, const Exec& verb)
         print(result->session + "\n");
         return 0;
     }
-    if (!result->exit) return say_left(*result, verb.name, steering.left_by());
+    if (!result->exit)
+        return say_left(result->session, verb.name, result->exit_status, steering.left_by());
     say_end(*result);
     return result->exit_status;
 }
@@ -211,7 +182,8 @@ int execute(const Context& context, const Attach& verb)
     const auto result = (*service)->attach(request);
     raw.reset();
     if (!result) return complain(result.error()), kOurFailure;
-    if (!result->exit) return say_left(*result, verb.name, steering.left_by());
+    if (!result->exit)
+        return say_left(result->session, verb.name, result->exit_status, steering.left_by());
     say_end(*result);
     return result->exit_status;
 }

@@ -146,7 +146,12 @@ private:
                                       log_marker_));
         out_ = std::move(out.write);
         err_ = std::move(err.write);
-        if (client_.in.valid())
+        // All output of a terminal is one stream; the relay writes it to the log.
+        if (plan()->process.terminal) {
+            err_.reset();
+            g_.terminal_log = std::move(out_);
+            g_.terminal_client = std::move(client_.attached);
+        } else if (client_.in.valid())
             in_ = std::move(client_.in);
         else
             in_ = TRY(sys::open_file("/dev/null", O_RDONLY));
@@ -184,7 +189,23 @@ private:
         const auto deadline = sys::Deadline::after(kBootDeadline);
         g_.control = std::make_unique<ControlStream>(
             TRY(open_port(g_.launched->channel.get(), wire::Port::control)));
-        TRY(handshake(*g_.control, binding(), plan(), deadline));
+        auto shaken = TRY(
+            handshake(*g_.control, binding(), plan(), g_.request.secret_store, deadline));
+        g_.event_nonce = shaken.event_nonce;
+        g_.evidence.insert(g_.evidence.end(), std::make_move_iterator(shaken.evidence.begin()),
+                           std::make_move_iterator(shaken.evidence.end()));
+        return {};
+    }
+
+    Status make_terminal()
+    {
+        const auto devpts = TRY(Devpts::of(g_.launched->init_pid));
+        const plan::ProcessPlan& process = plan()->process;
+        g_.terminal = TRY(devpts.open(binding().id_base + process.uid,
+                                      binding().id_base + process.gid,
+                                      {g_.request.rows, g_.request.cols}));
+        for (sys::UniqueFd* end : {&in_, &out_, &err_})
+            *end = TRY(sys::duplicate(g_.terminal->slave.get()));
         return {};
     }
 
@@ -195,8 +216,10 @@ private:
         g_.service = std::make_unique<SessionStream>(
             TRY(shim::open_session(g_.launched->channel.get(), plan()->resources.version, leaf_)));
         leaf_.joins.clear();
+        if (plan()->process.terminal) TRY_VOID(make_terminal());
+        const std::string term = plan()->process.terminal ? g_.request.term : std::string();
         const wire::Confined report = TRY(open_service(
-            *g_.service, plan()->process, {in_.get(), out_.get(), err_.get()}, deadline));
+            *g_.service, plan()->process, {in_.get(), out_.get(), err_.get()}, deadline, term));
         // The workload holds its own copies now; ours would keep the pipes open for ever.
         in_.reset();
         out_.reset();
@@ -241,6 +264,7 @@ std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
     generation->request = std::move(request);
     generation->plan = std::move(plan);
     generation->timing = std::move(timing);
+    generation->log_marker = log_marker;
     Launch launch(*generation, programs, std::move(client), journal, log_marker,
                   std::move(options));
     if (auto status = launch.run(); !status) {

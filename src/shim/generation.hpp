@@ -17,6 +17,7 @@
 #include "shim/guest_link.hpp"
 #include "shim/journal.hpp"
 #include "shim/log_worker.hpp"
+#include "shim/pty.hpp"
 #include "shim/request.hpp"
 #include "shim/timing.hpp"
 
@@ -27,6 +28,7 @@ struct ClientEnds {
     sys::UniqueFd in;   // read end of the pipe the client feeds
     sys::UniqueFd out;  // the client's own: only the log worker ever holds them
     sys::UniqueFd err;
+    sys::UniqueFd attached;  // stream of a client that is attached to the terminal from the start
 };
 
 // Everything that exists of one start of one sandbox.
@@ -35,12 +37,19 @@ struct Generation {
     std::optional<plan::ExecutionPlan> plan;
     std::optional<driver::oci::Launched> launched;  // set once PID 1 is up
     std::unique_ptr<ControlStream> control;
+    wire::Nonce event_nonce{};             // what the event stream must open with
     std::unique_ptr<SessionStream> service;  // none when idle
-    std::optional<LogWorker> log;            // none when idle
-    int workload_pid = 0;                    // on this host; 0 when idle
+    std::optional<LogWorker> log;  // none when idle
+    // Where the plan's process has a terminal, until the keeper takes them: both sides of it, the
+    // log worker's pipe, and the stream of the client that is attached from the start.
+    std::optional<Terminal> terminal;
+    sys::UniqueFd terminal_log;
+    sys::UniqueFd terminal_client;
+    char* log_marker = nullptr;  // of this process, for the log workers of sessions
+    int workload_pid = 0;  // on this host; 0 when idle
     sys::ProcessIdentity pid1;
     std::vector<driver::Evidence> evidence;
-    std::string artifact_digest;             // of config.json
+    std::string artifact_digest;  // of config.json
     std::map<std::string, std::string> bpf;  // filter -> digest as loaded
     Timing timing;
 };

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <map>
 
+#include "shim/secrets.hpp"
 #include "sys/net/unix.hpp"
 #include "sys/rlimit.hpp"
 
@@ -73,7 +74,9 @@ std::vector<int> numbers(const std::vector<sys::UniqueFd>& fds)
     return list;
 }
 
-Result<wire::Open> describe(const plan::ProcessPlan& process)
+}  // namespace
+
+Result<wire::Open> describe_process(const plan::ProcessPlan& process)
 {
     wire::Open open;
     open.kind = wire::SessionKind::service;
@@ -92,8 +95,6 @@ Result<wire::Open> describe(const plan::ProcessPlan& process)
     }
     return open;
 }
-
-}  // namespace
 
 Status pass_session(int init_channel, plan::CgroupVersion version,
                     const driver::oci::SessionLeaf& leaf, sys::UniqueFd stream)
@@ -123,13 +124,15 @@ Result<sys::UniqueFd> open_session(int init_channel, plan::CgroupVersion version
     return std::move(pair.first);
 }
 
-Result<wire::Welcome> handshake(ControlStream& stream, const driver::Binding& binding,
-                                const plan::ExecutionPlan& plan, sys::Deadline deadline)
+Result<Handshake> handshake(ControlStream& stream, const driver::Binding& binding,
+                            const plan::ExecutionPlan& plan, const std::string& secret_store,
+                            sys::Deadline deadline)
 {
+    Handshake done;
     wire::Hello hello;
     hello.instance_id = id_bytes(binding.id);
     hello.host_time_ns = unix_time_ns();
-    wire::Welcome welcome = TRY(channel::ask<wire::Welcome>(stream, hello, deadline));
+    done.welcome = TRY(channel::ask<wire::Welcome>(stream, hello, deadline));
 
     wire::Provision provision;
     for (wire::Nonce* nonce : std::array<wire::Nonce*, kNonceCount>{
@@ -139,17 +142,21 @@ Result<wire::Welcome> handshake(ControlStream& stream, const driver::Binding& bi
     provision.hostname = plan->network.hostname;
     provision.time_ns = unix_time_ns();
     TRY(channel::ask<wire::Provisioned>(stream, provision, deadline));
+    done.event_nonce = provision.event_nonce;
+    done.evidence = TRY(give_secrets(stream, plan, secret_store, deadline));
 
     wire::Ready ready;
     ready.policy_generation = binding.generation;
     TRY(channel::ask<wire::ReadyAck>(stream, ready, deadline));
-    return welcome;
+    return done;
 }
 
 Result<wire::Confined> open_service(SessionStream& stream, const plan::ProcessPlan& process,
-                                    std::array<int, 3> stdio, sys::Deadline deadline)
+                                    std::array<int, 3> stdio, sys::Deadline deadline,
+                                    const std::string& term)
 {
-    const wire::Open open = TRY(describe(process));
+    wire::Open open = TRY(describe_process(process));
+    open.term = term;
     TRY_VOID(stream.send(open, stdio));
     auto reply = TRY(stream.receive(deadline));
     if (!reply) return fail(Code::unavailable, "sandbox-init closed the service session");

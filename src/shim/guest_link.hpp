@@ -39,15 +39,25 @@ inline constexpr std::string_view kServiceSession = "s1";
 
 // HELLO to READY_ACK, deny first: nothing of the workload can start before READY. The nonces are
 // made here and live in this process only.
-[[nodiscard]] Result<wire::Welcome> handshake(ControlStream& stream, const driver::Binding& binding,
-                                              const plan::ExecutionPlan& plan,
-                                              sys::Deadline deadline);
+// Secrets of the plan are given in between, from the operator's folder `secret_store`.
+struct Handshake {
+    wire::Welcome welcome;
+    wire::Nonce event_nonce{};               // what port 5002 must open with
+    std::vector<driver::Evidence> evidence;  // of each secret
+};
+[[nodiscard]] Result<Handshake> handshake(ControlStream& stream, const driver::Binding& binding,
+                                          const plan::ExecutionPlan& plan,
+                                          const std::string& secret_store, sys::Deadline deadline);
+
+// OPEN of the plan's process, gated, with descriptors: also what a health check starts from.
+[[nodiscard]] Result<wire::Open> describe_process(const plan::ProcessPlan& process);
 
 // Sends OPEN for the plan's process with its three descriptors and waits for CONFINED: the child
 // has dropped everything and stands before its gate.
 [[nodiscard]] Result<wire::Confined> open_service(SessionStream& stream,
                                                   const plan::ProcessPlan& process,
-                                                  std::array<int, 3> stdio, sys::Deadline deadline);
+                                                  std::array<int, 3> stdio, sys::Deadline deadline,
+                                                  const std::string& term = {});
 
 // After GO: STARTED, or why the program could not be executed.
 struct StartFailure {

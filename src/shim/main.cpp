@@ -195,7 +195,9 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
     failpoint("ended.told");
     let_go(to_launcher);
     timing.mark("client-gone");
+    // As they are now: an update may have changed both.
     plan::ExecutionPlan plan = *(*generation)->plan;
+    request.plan_file = (*generation)->request.plan_file;
     generation->reset();
     const ledger::State rest = restart_series({journal, programs, marker}, request, plan,
                                               std::move(*kept));

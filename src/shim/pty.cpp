@@ -39,9 +39,11 @@ Result<Terminal> Devpts::open(uid_t uid, gid_t gid, Window window) const
         "open a terminal");
     const int unlock = 0;
     if (ioctl(terminal.master.get(), TIOCSPTLCK, &unlock) != 0) return fail_errno("TIOCSPTLCK");
-    // By the master, not by name: what lies at that name is for the workload to say.
-    const int slave = ioctl(terminal.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    // By the master, not by name: what lies at that name is for the workload to say. Without
+    // O_CLOEXEC, which the kernel would keep in the flags of the file for whoever gets it later.
+    const int slave = ioctl(terminal.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY);
     if (slave < 0) return fail_errno("TIOCGPTPEER");
+    static_cast<void>(fcntl(slave, F_SETFD, FD_CLOEXEC));
     terminal.slave.reset(slave);
     if (fchown(slave, uid, gid) != 0) return fail_errno("fchown", "terminal");
     if (fchmod(slave, 0600) != 0) return fail_errno("fchmod", "terminal");

@@ -111,11 +111,16 @@ Result<std::string> encode(const LaunchRequest& request)
                              {"operation", request.operation},
                              {"state_root", request.state_root},
                              {"cgroup_parent", request.cgroup_parent},
+                             {"secret_store", request.secret_store},
                              {"intents", intents_to_json(request.intents)},
                              {"remove", request.on_exit == OnExit::remove},
                              {"out", std::string(kOutputs[static_cast<std::size_t>(request.out)])},
                              {"err", std::string(kOutputs[static_cast<std::size_t>(request.err)])},
                              {"stdin_open", request.stdin_open},
+                             {"attached", request.attached},
+                             {"rows", request.rows},
+                             {"cols", request.cols},
+                             {"term", request.term},
                              {"log_bytes", request.log.bytes},
                              {"log_files", request.log.files}});
 }
@@ -142,11 +147,16 @@ Result<LaunchRequest> decode_request(std::string_view text)
     request.operation = fields.text("operation");
     request.state_root = fields.text("state_root");
     request.cgroup_parent = fields.text("cgroup_parent");
+    request.secret_store = fields.text("secret_store");
     request.intents = intents_from_json(fields);
     request.on_exit = fields.flag("remove") ? OnExit::remove : OnExit::keep;
     request.out = output_of(fields, "out");
     request.err = output_of(fields, "err");
     request.stdin_open = fields.flag("stdin_open");
+    request.attached = fields.flag("attached");
+    request.rows = static_cast<std::uint16_t>(fields.number("rows", UINT16_MAX));
+    request.cols = static_cast<std::uint16_t>(fields.number("cols", UINT16_MAX));
+    request.term = fields.text("term");
     request.log.bytes = fields.number("log_bytes", 1ULL << 40);
     request.log.files = static_cast<std::uint32_t>(fields.number("log_files", 1000));
     if (!fields.bad().empty()) {

@@ -41,11 +41,16 @@ struct LaunchRequest {
     std::string operation;  // the claim, handed over to the shim
     std::string state_root;  // STATE: ledger.db, audit.jsonl
     std::string cgroup_parent;  // below the hierarchy roots
+    std::string secret_store;  // the operator's folder, one file a secret
     std::vector<JournaledIntent> intents;
     OnExit on_exit = OnExit::keep;
     Output out = Output::log_only;  // where stdout goes besides the log
     Output err = Output::log_only;
     bool stdin_open = false;  // a pipe comes along; else the workload reads /dev/null
+    bool attached = false;  // the stream of one attached to the terminal comes along
+    std::uint16_t rows = 0;  // of the terminal
+    std::uint16_t cols = 0;
+    std::string term = "xterm";  // TERM of what runs on it
     LogLimits log;
     bool operator==(const LaunchRequest&) const = default;
 };

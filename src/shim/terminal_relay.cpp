@@ -109,12 +109,15 @@ void TerminalRelay::read_master()
 
 void TerminalRelay::push()
 {
-    const std::weak_ptr<bool> alive = alive_;
     push_log();
     push_client();
     watch_master();
+    // The terminal goes with its last byte, whoever may still want to read that.
+    if (at_end_ && master_.valid()) {
+        input_.close();
+        master_.reset();
+    }
     hooks_.changed();
-    static_cast<void>(alive);
 }
 
 void TerminalRelay::push_log()
@@ -171,6 +174,7 @@ void TerminalRelay::leave()
     frame_.clear();
     typed_.clear();
     leaving_ = false;
+    if (exit_told_) ring_.clear();  // nothing more is owed to anybody
 }
 
 Result<TerminalRelay::Attached> TerminalRelay::attach(std::optional<std::uint64_t> from)

@@ -58,7 +58,10 @@ public:
     // The slave, for OPEN. Ours stays open until leader_gone(): a program that closes its terminal
     // for a while must not look like the end.
     int slave() const noexcept { return slave_.get(); }
-    void set_window(Window window) { static_cast<void>(resize(master_.get(), window)); }
+    void set_window(Window window)
+    {
+        if (master_.valid()) static_cast<void>(resize(master_.get(), window));
+    }
     void log_into(sys::UniqueFd pipe);
 
     struct Attached {

@@ -245,7 +245,7 @@ Result<wire::Open> describe_session(const Target& target, const ExecRequest& req
     open.stdio = wire::SessionStdio::descriptors;
     if (request.terminal) {
         open.kind = wire::SessionKind::pty;
-        open.term = request.console.term.substr(0, 64);
+        open.term = request.console.term.empty() ? "xterm" : request.console.term.substr(0, 64);
         open.rows = request.console.rows;
         open.cols = request.console.cols;
     }

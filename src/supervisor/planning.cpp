@@ -25,8 +25,12 @@ PlanOutcome resolve_located(const Host& host, profile::LocatedProfile located,
 // The invocation's own words, checked by the same rules as the file's.
 std::vector<Diagnostic> adjust(profile::LocatedProfile& located, const Adjustments& adjustments)
 {
-    if (adjustments.argv.empty() && adjustments.env.empty()) return {};
+    if (adjustments.argv.empty() && adjustments.env.empty() && !adjustments.terminal) return {};
     const SourceLocation here{"<command line>", 0, 0};
+    if (adjustments.terminal) {
+        located.profile.process.terminal = *adjustments.terminal;
+        located.where["process.terminal"] = here;
+    }
     if (!adjustments.argv.empty()) {
         located.profile.process.argv = adjustments.argv;
         located.profile.process.idle = false;

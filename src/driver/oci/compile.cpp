@@ -65,14 +65,16 @@ Json to_json(const BindMount& step)
 }
 Json to_json(const TmpfsMount& step)
 {
-    return {{"step", "tmpfs"},
-            {"target", step.target},
-            {"size", step.size},
-            {"mode", step.mode},
-            {"uid", step.owner_uid},
-            {"gid", step.owner_gid},
-            {"access", text(step.access)},
-            {"ground", text(step.ground)}};
+    Json json{{"step", "tmpfs"},
+              {"target", step.target},
+              {"size", step.size},
+              {"mode", step.mode},
+              {"uid", step.owner_uid},
+              {"gid", step.owner_gid},
+              {"access", text(step.access)},
+              {"ground", text(step.ground)}};
+    if (step.swap == Swap::never) json["swap"] = "never";
+    return json;
 }
 Json to_json(const MaskPath& step)
 {
@@ -110,6 +112,7 @@ Result<OciArtifact> compile(const plan::ExecutionPlan& plan, const Binding& bind
     if (!plan->process.idle) artifact.argv = plan->process.argv;
     artifact.cwd = plan->process.cwd;
     artifact.umask = plan->process.umask;
+    artifact.terminal = plan->process.terminal;
     return artifact;
 }
 
@@ -133,6 +136,7 @@ Result<std::string> render(const OciArtifact& artifact)
                      {{"argv", artifact.argv},
                       {"cwd", artifact.cwd.str()},
                       {"umask", artifact.umask},
+                      {"terminal", artifact.terminal},
                       {"timeout_ms", artifact.timeout ? artifact.timeout->count() : 0}}}};
     return canon::serialize(json);
 }

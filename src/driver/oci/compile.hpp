@@ -83,6 +83,8 @@ struct BindMount {
     Ground ground = Ground::ours;
     bool operator==(const BindMount&) const = default;
 };
+// never: pages stay in memory, where the kernel knows how (noswap, Linux 6.4).
+enum class Swap { allowed, never };
 struct TmpfsMount {
     std::string target;
     std::uint64_t size = 0;
@@ -91,6 +93,7 @@ struct TmpfsMount {
     std::uint32_t owner_gid = 0;
     Access access = Access::read_write;
     Ground ground = Ground::ours;
+    Swap swap = Swap::allowed;
     bool operator==(const TmpfsMount&) const = default;
 };
 // Covers `path` with our own empty file or directory, read-only. `pinned` ancestors inside a
@@ -124,6 +127,7 @@ struct OciArtifact {
     std::vector<std::string> argv;
     GuestPath cwd;
     std::uint32_t umask = 0;
+    bool terminal = false;  // of the sandbox's own devpts, made before the gate
     std::optional<Millis> timeout;
     bool operator==(const OciArtifact&) const = default;
 };

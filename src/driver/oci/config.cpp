@@ -115,8 +115,6 @@ Status check(const plan::PlanContent& plan)
     if (given != wanted)
         return fail(Code::invalid_argument,
                     "the plan's namespaces are not those of the oci driver for this network mode");
-    if (plan.process.terminal)
-        return fail(Code::invalid_argument, "the oci driver does not express a terminal yet");
     return {};
 }
 

@@ -38,6 +38,18 @@ void say(const sys::UniqueFd& fd, std::string_view text)
               static_cast<ssize_t>(text.size()));
 }
 
+TEST(AssignedPort, SaysWhichSessionItIsAndWhereItsLeafLies)
+{
+    for (const std::uint32_t session : {2U, 77U, (1U << 21) - 1}) {
+        for (const std::uint32_t slot : {0U, 1U, 319U, 511U}) {
+            const std::uint32_t port = assigned_port(session, slot);
+            EXPECT_NE(port & kFirstAssignedPort, 0U);
+            EXPECT_EQ(take_apart(port).session, session);
+            EXPECT_EQ(take_apart(port).slot, slot);
+        }
+    }
+}
+
 TEST(ParseConnect, TakesEveryPortInDecimalAndTheWordInAnyCase)
 {
     EXPECT_EQ(parse_connect("CONNECT 5001\n"), 5001U);

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <random>
 
 #include "init_fixture.hpp"
 #include "sys/file.hpp"
+#include "sys/net/unix.hpp"
 #include "sys/procfs.hpp"
 
 namespace sandbox::guest::test {
@@ -41,6 +44,9 @@ std::uint64_t memory_kib(pid_t pid)
     EXPECT_NE(at, std::string::npos);
     return std::strtoull(status.c_str() + at + 8, nullptr, 10);
 }
+
+constexpr std::string_view kDigestOfArgv =
+    "cf6b78f621bb64c4ccdc1edcc2728c2fb0fc816d3178e4f292f86250b3ed0323";
 
 class GuestSession : public InitTest {
 protected:
@@ -219,6 +225,112 @@ TEST_F(GuestSession, RefusesWhatThePlanDoesNotPermit)
     open.stdio = wire::SessionStdio::descriptors;  // and none came
     EXPECT_TRUE(refused(open));
     expect_serving();
+}
+
+namespace {
+
+// Both sides of a fresh terminal of this host.
+sys::Pipe make_terminal()
+{
+    sys::Pipe pair;
+    pair.read.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    EXPECT_EQ(::unlockpt(pair.read.get()), 0);
+    pair.write.reset(::ioctl(pair.read.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY));
+    EXPECT_TRUE(pair.write);
+    EXPECT_EQ(::fchown(pair.write.get(), 65534, 65534), 0);
+    return pair;
+}
+
+std::string read_to_end(int master)
+{
+    std::string seen;
+    char chunk[4096];
+    for (ssize_t count = 0; (count = ::read(master, chunk, sizeof chunk)) > 0;)
+        seen.append(chunk, static_cast<std::size_t>(count));
+    return seen;
+}
+
+}  // namespace
+
+TEST_F(GuestSession, MakesATerminalThatCameWithOpenItsControllingOne)
+{
+    sys::Pipe terminal = make_terminal();
+    wire::Open open = shell(
+        "tty -s && ps -o tty=,pgid=,tpgid= -p $$ && echo $TERM; exec <&-; exit 3");
+    open.kind = wire::SessionKind::pty;
+    open.stdio = wire::SessionStdio::descriptors;
+    open.term = "vt220";
+    Peer peer = stream(wire::Port::session);
+    const int slave = terminal.write.get();
+    peer.send_open(open, std::array{slave, slave, slave});
+    ASSERT_TRUE(peer.session<wire::Confined>());
+    const Ran ran = collect(peer);
+    terminal.write.reset();
+    EXPECT_EQ(ran.exit, (wire::Exit{ExitOutcome::exited, 3}));
+    const std::string seen = read_to_end(terminal.read.get());
+    EXPECT_NE(seen.find("pts/"), std::string::npos) << seen;
+    EXPECT_NE(seen.find("vt220"), std::string::npos) << seen;
+}
+
+TEST_F(GuestSession, RefusesATerminalThatTheKindDoesNotSayAndTheOtherWayRound)
+{
+    sys::Pipe terminal = make_terminal();
+    sys::Pipe pipe = *sys::make_pipe();
+    for (const auto& [kind, fd] : {std::pair(wire::SessionKind::exec, terminal.write.get()),
+                                   std::pair(wire::SessionKind::pty, pipe.write.get())}) {
+        wire::Open open = shell("echo ran");
+        open.kind = kind;
+        open.stdio = wire::SessionStdio::descriptors;
+        Peer peer = stream(wire::Port::session);
+        peer.send_open(open, std::array{fd, fd, fd});
+        const auto error = peer.session<wire::ErrorMessage>();
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code, static_cast<std::uint16_t>(wire::WireError::refused));
+    }
+    expect_serving();
+}
+
+TEST_F(GuestSession, TellsTheShimOfEachSessionOnceThatItBeganAndThatItEnded)
+{
+    wire::Open open = shell("");
+    open.argv = {"/bin/sh", "-c", "exit 9", ""};
+    Peer peer = stream(wire::Port::session, "s7");
+    peer.send(open);
+    ASSERT_TRUE(peer.session<wire::Confined>());
+    EXPECT_EQ(collect(peer).exit, (wire::Exit{ExitOutcome::exited, 9}));
+    Peer silent = stream(wire::Port::session, "s8");
+    silent.close();
+    std::vector<wire::InitMessage> told;
+    while (told.size() < 3) {
+        ASSERT_NE(
+            sys::poll_one(channel_.get(), POLLIN, sys::Deadline::after(Millis(10'000))).value_or(0),
+            0)
+            << told.size();
+        const auto packet = sys::recv_fds(channel_.get(), wire::kMaxInitPacket, 0);
+        ASSERT_TRUE(packet);
+        const auto message = wire::decode_packet(wire::Direction::to_host,
+                                                 std::as_bytes(std::span(packet->bytes)));
+        ASSERT_TRUE(message);
+        told.push_back(*message);
+    }
+    const auto* opened = std::get_if<wire::SessionOpened>(&told[0]);
+    ASSERT_NE(opened, nullptr);
+    EXPECT_EQ(opened->session, "s7");
+    EXPECT_EQ(opened->uid, open.uid);
+    // printf '/bin/sh\0-c\0exit 9\0\0' | sha256sum
+    const std::string_view wanted = kDigestOfArgv;
+    std::string digest;
+    for (const std::uint8_t byte : opened->argv_digest) {
+        constexpr std::string_view kHex = "0123456789abcdef";
+        digest += kHex[byte >> 4];
+        digest += kHex[byte & 15U];
+    }
+    EXPECT_EQ(digest, wanted);
+    EXPECT_EQ(told[1], wire::InitMessage(wire::SessionEnded{"s7", ExitOutcome::exited, 9}));
+    // One that never said what it wants ends too: its leaf is to be removed.
+    const auto* unopened = std::get_if<wire::SessionEnded>(&told[2]);
+    ASSERT_NE(unopened, nullptr);
+    EXPECT_EQ(unopened->session, "s8");
 }
 
 TEST_F(GuestSession, UsesDescriptorsThatCameWithOpen)
