@@ -3,7 +3,10 @@
 
 #include <unistd.h>
 
+#include <ctime>
+
 #include "base/terminal.hpp"
+#include "ctl/filters.hpp"
 #include "ctl/output.hpp"
 #include "shim/log_record.hpp"
 #include "sys/file.hpp"
@@ -54,13 +57,67 @@ private:
 
 }  // namespace
 
+namespace {
+
+struct Seen {
+    std::string time;
+    bool ends_line = true;
+    bool wanted = true;  // its stream is asked for, and it is recent enough
+};
+
+Seen look_at(std::string_view line, const Logs& options, const std::string& since)
+{
+    const auto record = shim::decode(line);
+    if (!record) return {};  // shown, and complained about
+    const bool marker = record->stream == shim::Stream::supervisor;
+    Seen seen{record->time, !record->partial, true};
+    if (!marker && options.stream != "both") {
+        seen.wanted = options.stream == shim::to_string(record->stream);
+    }
+    seen.wanted = seen.wanted && record->time >= since;
+    return seen;
+}
+
+// What is there first, the last lines of it; then, with follow, what the first reading had not.
+Status show_tail(supervisor::SandboxService& service, const Logs& options, const std::string& since,
+                 Printer& printer)
+{
+    Tail tail(*options.tail);
+    std::string last;
+    std::string last_time;
+    TRY_VOID(service.logs({options.name, false}, [&](std::string_view line) {
+        const Seen seen = look_at(line, options, since);
+        last = line;
+        last_time = seen.time;
+        if (seen.wanted) tail.add(std::string(line), seen.ends_line);
+        return true;
+    }));
+    for (const std::string& line : tail.take()) printer.show(line);
+    if (!options.follow) return {};
+    CatchUp catch_up(last, last_time);
+    return service.logs({options.name, true}, [&](std::string_view line) {
+        const Seen seen = look_at(line, options, since);
+        if (catch_up.is_new(line, seen.time) && seen.wanted) printer.show(line);
+        return true;
+    });
+}
+
+}  // namespace
+
 Status show_logs(supervisor::SandboxService& service, const Logs& options)
 {
     Printer printer(options);
-    const Status shown = service.logs({options.name, options.follow}, [&](std::string_view record) {
-        printer.show(record);
-        return true;
-    });
+    std::string since;
+    if (!options.since.empty()) since = TRY(parse_since(options.since, time(nullptr)));
+    Status shown;
+    if (options.tail) {
+        shown = show_tail(service, options, since, printer);
+    } else {
+        shown = service.logs({options.name, options.follow}, [&](std::string_view record) {
+            if (since.empty() || look_at(record, options, since).wanted) printer.show(record);
+            return true;
+        });
+    }
     printer.finish();
     return shown;
 }

@@ -33,6 +33,12 @@ Result<supervisor::Adjustments> adjustments(const supervisor::Paths& paths,
     return result;
 }
 
+std::optional<Millis> parse_timeout(const std::string& text)
+{
+    const bool plain = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    return parse_duration(plain ? text + "s" : text);
+}
+
 Result<int> parse_signal(const std::string& text)
 {
     int number = 0;

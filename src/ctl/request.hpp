@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace sandbox::ctl {
                                                           const std::vector<std::string>& argv,
                                                           const std::vector<std::string>& env,
                                                           const std::string& overlay);
+
+// A plain number is seconds, as with podman and docker; else a duration such as "500ms".
+std::optional<Millis> parse_timeout(const std::string& text);
 
 // "KILL", "SIGKILL" or a number, signal(7).
 [[nodiscard]] Result<int> parse_signal(const std::string& text);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "canon/json.hpp"
+#include "ctl/filters.hpp"
 #include "ctl/logs.hpp"
 #include "ctl/output.hpp"
 #include "ctl/service.hpp"
 #include "ctl/verbs.hpp"
 #include "supervisor/inspect.hpp"
+#include "sys/deadline.hpp"
 
 namespace sandbox::ctl {
 
@@ -47,8 +49,11 @@ int execute(const Context& context, const Ps& verb)
 {
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
-    const auto listed = (*service)->list(verb.all);
+    const auto filters = parse_filters(verb.filters);
+    if (!filters) return complain(filters.error()), kUsage;
+    auto listed = (*service)->list(verb.all);
     if (!listed) return complain(listed.error()), kFailed;
+    std::erase_if(*listed, [&](const auto& one) { return !matches(*filters, one); });
     const Format format = context.format.value_or(Format::table);
     if (format != Format::table) {
         canon::Json list = canon::Json::array();
@@ -66,8 +71,8 @@ int execute(const Context& context, const Ps& verb)
             continue;
         }
         rows.push_back({s.id.str().substr(0, 12), s.name.str(), s.profile, s.driver,
-                        s.isolation_class, supervisor::shown_state(one), exit_text(s.exit),
-                        s.created.utc});
+                        s.isolation_class, supervisor::state_text(one, sys::boottime_ns()),
+                        exit_text(s.exit), s.created.utc});
     }
     print(table(rows));
     return 0;

@@ -87,7 +87,9 @@ private:
             generation->reset();
             return failed(failure);
         }
+        // An update may have changed it while it ran.
         plan_ = *(*generation)->plan;
+        request_.plan_file = (*generation)->request.plan_file;
         rest_ = ledger::State::stopped;
         last_ = std::move(*kept);
         return true;

@@ -136,6 +136,39 @@ def labels_and_stop_timeout_change_live(root):
 
 
 @scenario
+def the_life_cycle_changes_live(root):
+    path = web(root)
+    root.ctl('apply', path)
+    first = workload(root, 'web')
+    web(root, '[lifecycle]\nttl = "1h"\nidle_timeout = "2h"\n[lifecycle.health]\nargv = ["/bin/true"]\ninterval = "100ms"\n')
+    done = root.ctl('apply', '-o', 'json', path)
+    same(actions(done), [('web', 'update')], 'ttl, idle_timeout and a health check come live', done)
+    until(lambda: any(e['event'] == 'health' and e['body']['health'] == 'healthy' for e in audit(root)), 'healthy')
+    check(True, 'the check is run')
+    same(workload(root, 'web'), first, 'beside the same process')
+    web(root, '[lifecycle]\nttl = "1s"\n')
+    same(actions(root.ctl('apply', '-o', 'json', path)), [('web', 'update')], 'a shorter ttl')
+    until(lambda: root.one('web')['state'] == 'stopped', 'the end of its time')
+    check(True, 'ends it, counted from its start')
+
+
+@scenario
+def what_was_changed_live_holds_in_the_next_generation(root):
+    once = ['/bin/sh', '-c', 'sleep 0.4; exit 1']
+    restart = '[lifecycle]\nrestart = "on-failure"\nbackoff = "50ms"\n'
+    path = web(root, '[resources]\npids = 30\n' + restart, once)
+    root.ctl('apply', path)
+    until(lambda: root.one('web')['generation'] >= 2 and root.one('web')['state'] == 'running', 'the second generation')
+    web(root, '[resources]\npids = 20\n' + restart, once)
+    until(lambda: root.ctl('apply', path).code == 0, 'applied while it runs')
+    changed = root.one('web')['generation']
+    until(lambda: root.one('web')['generation'] > changed and limit(root, 'web', 'pids') is not None, 'the next one')
+    same(limit(root, 'web', 'pids'), '20', 'a restarted workload has the new limit')
+    done = root.ctl('plan', '--diff', 'web', path)
+    same((done.code, done.out), (0, ''), 'and runs the new plan', done)
+
+
+@scenario
 def memory_that_is_in_use_is_not_taken_away(root):
     hog = ['/usr/bin/python3', '-c', 'import sys, time; x = bytearray(b"x" * (40 << 20)); '
            'print("ready", flush=True); time.sleep(1000)']
