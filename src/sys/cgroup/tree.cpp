@@ -45,6 +45,24 @@ Result<UniqueFd> make_below(const Hierarchy& hierarchy, int parent, const std::s
     return child;
 }
 
+// Only a cgroup without processes may pass controllers on, the root excepted (it has no
+// cgroup.type). The kernel refuses most of them there, but takes some (cpu, cpuset, pids), and makes
+// it the root of a threaded subtree instead: no process can be put below any more, whoever put it
+// there. So we look before we write.
+Status check_vacant(int dir, const std::string& path)
+{
+    const auto type = read_file_at(dir, "cgroup.type", kControlFileLimit);
+    if (!type) return {};
+    if (trimmed(*type) != "domain")
+        return fail(Error::from_errno(EOPNOTSUPP, "enable controllers in", path)
+                        .with("that cgroup is of the type " + trimmed(*type)));
+    const auto members = read_file_at(dir, "cgroup.procs", kControlFileLimit);
+    if (members && trimmed(*members).empty()) return {};
+    return fail(Error::from_errno(EBUSY, "enable controllers in", path)
+                    .with("processes live in that cgroup itself, move them to a child of it or "
+                          "choose another cgroup_parent"));
+}
+
 Status enable(int dir, const std::string& path, std::span<const std::string> controllers)
 {
     const std::string enabled =
@@ -54,11 +72,9 @@ Status enable(int dir, const std::string& path, std::span<const std::string> con
         if (enabled.find(" " + controller + " ") == std::string::npos)
             command += (command.empty() ? "+" : " +") + controller;
     if (command.empty()) return {};
+    TRY_VOID(check_vacant(dir, path));
     auto written = write_control_at(dir, "cgroup.subtree_control", command);
-    if (!written)
-        return fail(std::move(written).error().with(
-            "enable " + command + " in " + path +
-            " (EBUSY: processes live in that cgroup itself, move them to a child of it)"));
+    if (!written) return fail(std::move(written).error().with("enable " + command + " in " + path));
     return {};
 }
 
@@ -120,10 +136,11 @@ Result<UniqueFd> make_path(const Wanted& wanted, const std::vector<std::string>&
 {
     const Hierarchy& hierarchy = *wanted.hierarchy;
     UniqueFd dir = TRY(open_dir(hierarchy.mount));
+    std::string path = hierarchy.mount;
     for (const std::string& part : parts) {
-        if (hierarchy.version == Version::v2)
-            TRY_VOID(enable(dir.get(), hierarchy.mount + "/…/" + part, wanted.controllers));
+        if (hierarchy.version == Version::v2) TRY_VOID(enable(dir.get(), path, wanted.controllers));
         dir = TRY(make_below(hierarchy, dir.get(), part));
+        path += "/" + part;
     }
     return dir;
 }

@@ -184,7 +184,7 @@ class Arena:
     def must_pass(self, point, seconds=5):
         """The shim goes on after its client was told: its point may come a little later."""
         try:
-            until(lambda: point in self.passed(), point, seconds)
+            until(lambda: point in self.passed(), point, harness.within(seconds))
         except TimeoutError:
             return [f'{point} was never passed: nothing was killed']
         return []
@@ -260,7 +260,7 @@ class Arena:
             return not extra
         try:
             # A shim that lives on cleans up after its workload ended.
-            until(clean, 'a clean census', seconds)
+            until(clean, 'a clean census', harness.within(seconds))
         except TimeoutError:
             self.leaks += 1
         return [f'left behind: {json.dumps(extra)}'] if extra else []

@@ -8,10 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "driver/oci/groups.hpp"
 #include "sys/artifact/sealed.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
+#include "sys/landlock.hpp"
 
 namespace sandbox::driver::test {
 namespace {
@@ -25,9 +28,13 @@ std::string digest_of(const std::string& path)
 
 std::string init_path() { return SANDBOX_INIT_PATH; }
 
-// The limits of the fixture are spelled for v1; a host with v2 alone has the same ones.
-void adapt(plan::ResourcePlan& resources)
+// The fixture is of one kind of host: limits spelled for v1, a recent Landlock. This one may have v2
+// alone, with the same limits, and an older Landlock.
+void adapt(plan::PlanContent& content)
 {
+    content.security.landlock_abi = std::min(content.security.landlock_abi,
+                                             static_cast<std::uint32_t>(sys::landlock_abi()));
+    plan::ResourcePlan& resources = content.resources;
     const auto host = sys::cgroup::detect();
     if (!host || host->layout != sys::cgroup::Layout::v2) return;
     resources.version = plan::CgroupVersion::v2;
@@ -58,7 +65,7 @@ LiveSandbox::LiveSandbox(plan::PlanContent content)
     binding.cgroup = "/sandbox-test-" + std::to_string(::getpid()) + "/" + id;
     binding.run_dir = HostPath(scratch.path() + "/run/" + id);
     binding.state_dir = HostPath(scratch.path() + "/state/sandboxes/" + id);
-    adapt(content.resources);
+    adapt(content);
     content.artifacts["oci.runtime"] = digest_of("/usr/bin/crun");
     content.artifacts["sandbox-init"] = digest_of(init_path());
     plan = sealed(std::move(content));

@@ -153,17 +153,26 @@ TEST_F(UnifiedHost, KillsWhatIsFrozen)
     EXPECT_EQ((*child.wait_exit(in_a_minute()))->signal, SIGKILL);
 }
 
-TEST_F(UnifiedHost, NamesTheCureWhereProcessesStandInTheWay)
+// The kernel would take cpu and pids there, and shut the cgroup to its owner's own children.
+TEST_F(UnifiedHost, LeavesACgroupAloneThatProcessesLiveIn)
 {
     const auto other = CgroupTree::create(host_, path_ + "/busy", {});
     ASSERT_TRUE(other.has_value());
+    ASSERT_TRUE(workload_->remove(in_a_minute()).has_value());
     const auto child = born_in(*other, sleep_for_ever);
-    const auto below = CgroupTree::create(host_, path_ + "/busy/id", kAllLimits);
-    ASSERT_FALSE(below.has_value());
-    EXPECT_EQ(below.error().errnum(), EBUSY);
-    EXPECT_NE(below.error().message().find("move them to a child"), std::string::npos);
+    for (const auto& wanted : {std::vector<std::string>{"pids"}, kAllLimits}) {
+        const auto below = CgroupTree::create(host_, path_ + "/busy/id", wanted);
+        ASSERT_FALSE(below.has_value());
+        EXPECT_EQ(below.error().errnum(), EBUSY);
+        EXPECT_NE(below.error().message().find("move them to a child"), std::string::npos);
+        EXPECT_NE(below.error().message().find(path_ + "/busy"), std::string::npos)
+            << below.error().message();
+    }
+    EXPECT_EQ(*other->read("cgroup", "cgroup.type"), "domain");
+    EXPECT_EQ(*other->read("cgroup", "cgroup.subtree_control"), "");
     EXPECT_TRUE(other->kill_all(in_a_minute()).has_value());
     EXPECT_TRUE(child.wait_exit(in_a_minute())->has_value());
+    EXPECT_TRUE(CgroupTree::create(host_, path_ + "/busy/id", kAllLimits).has_value());
 }
 
 }  // namespace sandbox::sys::cgroup
