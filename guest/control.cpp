@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/control.hpp"
 
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -43,42 +42,6 @@ wire::Stats stats()
 
 }  // namespace
 
-bool Secrets::keep(const wire::Provision& provision) noexcept
-{
-    if (held_ == nullptr) {
-        void* pages = ::mmap(nullptr, sizeof(Held), PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (pages == MAP_FAILED) return false;
-        if (::mlock(pages, sizeof(Held)) != 0) {
-            ::munmap(pages, sizeof(Held));
-            return false;
-        }
-        // Children get zeroes, core files nothing.
-        ::madvise(pages, sizeof(Held), MADV_WIPEONFORK);
-        ::madvise(pages, sizeof(Held), MADV_DONTDUMP);
-        held_ = static_cast<Held*>(pages);
-    }
-    held_->event_nonce = provision.event_nonce;
-    held_->egress_token = provision.egress_token;
-    held_->service_token = provision.service_token;
-    return true;
-}
-
-bool Secrets::rotate(const wire::Rotate& rotate) noexcept
-{
-    if (held_ == nullptr) return false;
-    if (rotate.value.size() != wire::kNonceSize) return false;
-    wire::Nonce* nonce = nullptr;
-    switch (rotate.kind) {
-    case wire::RotateKind::event_nonce: nonce = &held_->event_nonce; break;
-    case wire::RotateKind::egress_token: nonce = &held_->egress_token; break;
-    case wire::RotateKind::service_token: nonce = &held_->service_token; break;
-    case wire::RotateKind::provider_key: return false;
-    }
-    std::memcpy(nonce->data(), rotate.value.data(), wire::kNonceSize);
-    return true;
-}
-
 void Control::watch(Poller& poller)
 {
     const int wanted = (closing_ ? 0 : POLLIN) | (out_.empty() ? 0 : POLLOUT);
@@ -108,6 +71,7 @@ void Control::handle(const Poller& poller)
             else
                 refuse(message.error());
         }
+        ::explicit_bzero(chunk.data(), chunk.size());
     } else if ((ready & (POLLHUP | POLLERR)) != 0) {
         done_ = true;
         return;
@@ -136,6 +100,13 @@ void Control::take(const wire::ControlMessage& message)
             return refuse({wire::WireError::not_provisioned, "READY before PROVISION", 0});
         gate.ready = true;
         out_.send(wire::ReadyAck{});
+    } else if (const auto* secret = std::get_if<wire::Secret>(&message)) {
+        if (!gate.provisioned)
+            return refuse({wire::WireError::not_provisioned, "SECRET before PROVISION", 0});
+        if (gate.ready) return refuse({wire::WireError::refused, "SECRET after READY", 0});
+        if (const auto kept = state_.secrets.take(*secret, boot_); !kept)
+            return refuse(kept.error());
+        out_.send(wire::SecretKept{});
     } else if (const auto* rotate = std::get_if<wire::Rotate>(&message)) {
         if (!gate.provisioned)
             return refuse({wire::WireError::not_provisioned, "ROTATE before PROVISION", 0});

@@ -5,30 +5,19 @@
 
 #include "guest/outbox.hpp"
 #include "guest/poller.hpp"
+#include "guest/secrets.hpp"
 #include "guest/session.hpp"
 #include "sys/fd.hpp"
 #include "wire/wire.hpp"
 
 namespace sandbox::guest {
 
-// Values that must reach neither swap nor a core file: locked memory, wiped when dropped.
-class Secrets {
-public:
-    // False when the memory cannot be locked: then nothing is kept.
-    [[nodiscard]] bool keep(const wire::Provision& provision) noexcept;
-    [[nodiscard]] bool rotate(const wire::Rotate& rotate) noexcept;
-
-private:
-    struct Held {
-        wire::Nonce event_nonce;
-        wire::Nonce egress_token;
-        wire::Nonce service_token;
-    };
-    Held* held_ = nullptr;  // pages of their own, for the life of the process
-};
-
 // What outlives one control connection.
 struct ControlState {
+    ControlState() { gate.secrets = &secrets; }
+    ControlState(const ControlState&) = delete;
+    ControlState& operator=(const ControlState&) = delete;
+
     Gatekeeper gate;
     Secrets secrets;
     wire::ServiceState service = wire::ServiceState::not_started;

@@ -193,8 +193,15 @@ void Session::start()
     spec->controlling_terminal = ::isatty(theirs.in.get()) == 1;
     if (!is_service() && spec->controlling_terminal != (open_.kind == wire::SessionKind::pty))
         return refuse({wire::WireError::refused, "stdin and the kind of session differ", 0});
-    auto child = spawn(make_program(open_, boot_), std::move(*spec), theirs, leaf_kind_, leaf_,
-                       boot_.landlock_abi);
+    Program program = make_program(open_, boot_);
+    if (is_service() && gate_.secrets != nullptr) {
+        program.secrets = gate_.secrets->variables();
+        if (!gate_.secrets->lend_variables())
+            return refuse({wire::WireError::refused, "secrets cannot be handed over", 0});
+    }
+    auto child = spawn(program, std::move(*spec), theirs, leaf_kind_, leaf_, boot_.landlock_abi);
+    // It has them now, and no other child is to see them.
+    if (is_service() && gate_.secrets != nullptr) gate_.secrets->forget_variables();
     leaf_.clear();
     if (child)
         opened_ = wire::SessionOpened{name_,      static_cast<std::uint32_t>(child->pid),

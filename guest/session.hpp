@@ -10,6 +10,7 @@
 
 #include "guest/outbox.hpp"
 #include "guest/poller.hpp"
+#include "guest/secrets.hpp"
 #include "guest/spawn.hpp"
 #include "sys/process.hpp"
 #include "wire/wire.hpp"
@@ -21,6 +22,7 @@ struct Gatekeeper {
     bool provisioned = false;
     bool ready = false;
     bool service_opened = false;
+    Secrets* secrets = nullptr;  // variables of the service
 };
 
 // One connection of port 5001 and the process behind it, as a state machine that never blocks.

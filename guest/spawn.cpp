@@ -179,7 +179,8 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
     const auto witness = confine::SelfWitness::open();
     if (!witness) give_up(kReportNumber, witness.error().errnum(), "witness");
     const std::vector<char*> argv = pointers(program.argv);
-    const std::vector<char*> envp = pointers(program.env);
+    std::vector<char*> envp = pointers(program.env);
+    envp.insert(envp.begin(), program.secrets.begin(), program.secrets.end());
 
     // A copy resolves its path with openat2, whose flags the filter cannot see and so refuses: the
     // filter comes last, when nothing is left to resolve.

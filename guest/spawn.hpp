@@ -20,6 +20,7 @@ struct Program {
     std::vector<std::string> argv;
     std::vector<std::string> env;         // NAME=VALUE
     std::vector<std::string> candidates;  // argv[0] itself, or PATH times argv[0]
+    std::vector<char*> secrets;           // more of env, borrowed from locked memory
     std::optional<CopyJob> copy;          // instead of all these
 };
 Program make_program(const wire::Open& open, const wire::Bootstrap& boot);

@@ -115,7 +115,7 @@ OperatorConfig read(Document& document)
     if (config.log_size.count == 0) logs.refuse("out-of-range", "size", "must be more than 0");
     read_ids(root.table("ids"), config);
     Reader directories = root.table("directories");
-    for (const char* key : {"state", "run"}) {
+    for (const char* key : {"state", "run", "secrets"}) {
         std::string path;
         read_path(directories, key, path);
         if (path == "/") directories.refuse("bad-path", key, "\"/\" cannot be a folder of ours");

@@ -33,7 +33,7 @@ struct OperatorConfig {
     std::uint32_t log_files = 4;
     std::uint32_t id_base = 0x20000000;              // first host id handed to sandboxes: 2^29
     std::uint32_t id_ranges = 4096;                  // ranges of 65536
-    std::map<std::string, std::string> directories;  // "state", "run" overrides
+    std::map<std::string, std::string> directories;  // "state", "run", "secrets" overrides
     MicrovmSizes microvm;
     bool operator==(const OperatorConfig&) const = default;
 };

@@ -25,6 +25,7 @@ public:
         files();
         limits();
         process();
+        secrets();
         lifecycle();
         std::sort(plan_.controls.begin(), plan_.controls.end());
     }
@@ -136,6 +137,15 @@ private:
         }
         for (const auto& [limit, value] : process.rlimits) {
             add("rlimit." + limit, "setrlimit soft and hard", std::to_string(value));
+        }
+    }
+
+    void secrets()
+    {
+        for (const profile::Secret& secret : plan_.request.secrets) {
+            add("secret:" + secret.name,
+                secret.env ? "environment of the main process" : "file on a private tmpfs",
+                secret.env ? *secret.env : secret.file->str());
         }
     }
 

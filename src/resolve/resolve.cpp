@@ -45,6 +45,7 @@ Resolution resolve(const Request& request, const policy::EffectivePolicy& policy
     resolve_process(draft);
     resolve_rootfs(draft);
     resolve_mounts(draft);
+    resolve_secrets(draft);
     resolve_network(draft);
     resolve_resources(draft);
     resolve_security(draft);

@@ -13,6 +13,7 @@ void check_unsupported(
 void resolve_process(Draft& draft);
 void resolve_rootfs(Draft& draft);
 void resolve_mounts(Draft& draft);
+void resolve_secrets(Draft& draft);  // after the mounts: folders of their own
 void resolve_network(Draft& draft);
 void resolve_resources(Draft& draft);
 void resolve_security(Draft& draft);

@@ -72,15 +72,6 @@ void check_unsupported(Draft& draft)
     const profile::Profile& profile = draft.profile();
     check_files(draft);
     check_network(draft);
-    for (const profile::Secret& secret : profile.secrets) {
-        refuse(draft, "secrets-unsupported", "secrets." + secret.name,
-               "secret " + secret.name + " is given to the workload",
-               "remove it; a file of yours can be bound read-only");
-    }
-    if (profile.process.terminal) {
-        refuse(draft, "terminal-unsupported", "process.terminal", "terminal = true",
-               "set terminal = false");
-    }
     const bool sized = profile.microvm.cpus || profile.microvm.memory;
     if (sized && draft.plan.driver != profile::Driver::microvm) {
         refuse(draft, "microvm-size-without-microvm", "microvm", "the guest has a size of its own",

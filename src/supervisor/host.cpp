@@ -72,6 +72,13 @@ std::string Host::cgroup_parent() const
     return config.cgroup_parent.value_or(default_cgroup_parent(paths));
 }
 
+std::string Host::secret_store() const
+{
+    const auto named = config.directories.find("secrets");
+    if (named != config.directories.end()) return named->second;
+    return paths.config.substr(0, paths.config.rfind('/')) + "/secrets.d";
+}
+
 Result<Host> load_host(const Paths& paths, Freshness freshness)
 {
     Host host;

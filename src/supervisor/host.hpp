@@ -26,6 +26,8 @@ struct Host {
     facts::CapabilitySnapshot snapshot;
 
     std::string cgroup_parent() const;
+    // The operator's folder, one file a secret: read by shims, never by a supervisor.
+    std::string secret_store() const;
 };
 
 enum class Freshness { cached, probed };  // probed: find everything out again

@@ -118,14 +118,31 @@ Result<UniqueFd> make_filesystem(const std::string& type, const FsOptions& optio
     return mount;
 }
 
-Result<UniqueFd> make_tmpfs(std::uint64_t size_bytes, std::uint32_t mode,
-                            const MountAttributes& attributes)
+namespace {
+
+FsOptions tmpfs_options(std::uint64_t size_bytes, std::uint32_t mode)
 {
     char octal[16];
     std::snprintf(octal, sizeof octal, "%o", mode & 07777U);
-    return make_filesystem(
-        "tmpfs", {{"size", std::to_string(size_bytes)}, {"mode", octal}, {"source", "tmpfs"}},
-        attributes);
+    return {{"size", std::to_string(size_bytes)}, {"mode", octal}, {"source", "tmpfs"}};
+}
+
+}  // namespace
+
+Result<UniqueFd> make_tmpfs(std::uint64_t size_bytes, std::uint32_t mode,
+                            const MountAttributes& attributes)
+{
+    return make_filesystem("tmpfs", tmpfs_options(size_bytes, mode), attributes);
+}
+
+Result<UniqueFd> make_unswapped_tmpfs(std::uint64_t size_bytes, std::uint32_t mode,
+                                      const MountAttributes& attributes)
+{
+    FsOptions options = tmpfs_options(size_bytes, mode);
+    options.emplace_back("noswap", "");
+    auto mount = make_filesystem("tmpfs", options, attributes);
+    if (mount || mount.error().errnum() != EINVAL) return mount;
+    return make_tmpfs(size_bytes, mode, attributes);
 }
 
 Result<UniqueFd> make_overlay(const std::vector<std::string>& lower, const std::string& upper,

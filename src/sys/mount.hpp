@@ -39,6 +39,9 @@ using FsOptions = std::vector<std::pair<std::string, std::string>>;
                                                const MountAttributes& attributes);
 [[nodiscard]] Result<UniqueFd> make_tmpfs(std::uint64_t size_bytes, std::uint32_t mode,
                                           const MountAttributes& attributes);
+// The same with "noswap"; without it on a kernel that does not know the word (before 6.4).
+[[nodiscard]] Result<UniqueFd> make_unswapped_tmpfs(std::uint64_t size_bytes, std::uint32_t mode,
+                                                    const MountAttributes& attributes);
 // upper and work are absolute paths; lower layers topmost first.
 [[nodiscard]] Result<UniqueFd> make_overlay(const std::vector<std::string>& lower,
                                             const std::string& upper, const std::string& work,

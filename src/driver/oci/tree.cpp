@@ -159,7 +159,8 @@ private:
         case profile::MountType::tmpfs:
             steps_.emplace_back(TmpfsMount{target, mount.size.value_or(Bytes{kTmpSize}).count,
                                            mount.mode, binding_.id_base + plan_.process.uid,
-                                           binding_.id_base + plan_.process.gid, access, ground});
+                                           binding_.id_base + plan_.process.gid, access, ground,
+                                           holds_secrets(mount) ? Swap::never : Swap::allowed});
             grants_.push_back({target, access, Ground::ours, {}});
             return {};
         case profile::MountType::bind: break;
@@ -175,6 +176,14 @@ private:
                                       map_for(mount.ownership, plan_, binding_), ground});
         grants_.push_back({target, access, Ground::operators, mount.source});
         return {};
+    }
+
+    bool holds_secrets(const plan::MountPlan& mount) const
+    {
+        return std::ranges::any_of(plan_.request.secrets, [&](const profile::Secret& secret) {
+            return secret.file && secret.file->str().starts_with(mount.target.str() + "/") &&
+                   secret.file->str().rfind('/') == mount.target.str().size();
+        });
     }
 
     // Only ancestors below the grant are pinned: its own top is a mount point and cannot be renamed.

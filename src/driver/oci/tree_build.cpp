@@ -135,7 +135,9 @@ private:
     Status apply(const TmpfsMount& step)
     {
         sys::MountAttributes attributes = tree_flags();
-        const sys::UniqueFd mount = TRY(sys::make_tmpfs(step.size, step.mode, attributes));
+        const sys::UniqueFd mount = TRY(
+            step.swap == Swap::never ? sys::make_unswapped_tmpfs(step.size, step.mode, attributes)
+                                     : sys::make_tmpfs(step.size, step.mode, attributes));
         TRY_VOID(own(mount.get(), step.owner_uid, step.owner_gid));
         // chown took set-id bits off, and the caller's mask may have taken others at birth.
         if (::fchmodat(mount.get(), ".", step.mode, 0) != 0)

@@ -39,7 +39,8 @@ OperatorConfig full()
     config.log_files = 2;
     config.id_base = 65536 * 9;
     config.id_ranges = 3;
-    config.directories = {{"state", "/data/state"}, {"run", "/run/other"}};
+    config.directories = {
+        {"state", "/data/state"}, {"run", "/run/other"}, {"secrets", "/data/secrets"}};
     config.microvm = {3, Bytes{1ULL << 30}};
     return config;
 }

@@ -181,12 +181,10 @@ TEST(ResolveDenials, AreAllReportedAtOnceInAStableOrder)
     World world = full();
     world.profile.security.capabilities = {"CAP_SYS_ADMIN"};
     world.profile.resources.disk = Bytes{1};
-    world.profile.secrets = {{"TOKEN", "TOKEN", std::nullopt}};
     world.lose("namespace.user");
     world.lose("oci.runtime.pinned");
     EXPECT_THAT(verdict(world),
                 ElementsAre("UNSUPPORTED_REQUIREMENT disk-limit-unsupported resources.disk",
-                            "UNSUPPORTED_REQUIREMENT secrets-unsupported secrets.TOKEN",
                             "UNSUPPORTED_REQUIREMENT capability-not-grantable "
                             "security.capabilities[0]",
                             "REQUIRED_CONTROL_UNAVAILABLE user-namespace-unavailable isolation",

@@ -235,10 +235,6 @@ TEST(ResolveUnsupported, RefusesEachKeyThisReleaseDoesNotEnforceByItsOwnReason)
          [](profile::Profile& p) { p.resources.io_weight = 100; }},
         {"network-egress-unsupported network.mode",
          [](profile::Profile& p) { p.network.mode = NetworkMode::egress; }},
-        {"secrets-unsupported secrets.TOKEN",
-         [](profile::Profile& p) { p.secrets = {{"TOKEN", "TOKEN", std::nullopt}}; }},
-        {"terminal-unsupported process.terminal",
-         [](profile::Profile& p) { p.process.terminal = true; }},
         {"microvm-size-without-microvm microvm", [](profile::Profile& p) { p.microvm.cpus = 2; }}};
     for (const auto& [denial, spoil] : cases) {
         World world = hello();

@@ -79,7 +79,7 @@ plan::ExecutionPlan plan() { return resolve::test::planned(resolve::test::full()
 
 // Runs `guest` beside the shim's handshake.
 template <class Play>
-Result<wire::Welcome> shake(Play play, sys::Deadline deadline = soon())
+Result<Handshake> shake(Play play, sys::Deadline deadline = soon())
 {
     auto pair = VALUE(sys::socket_pair(sys::SocketType::stream));
     ControlStream stream(std::move(pair.first));
@@ -87,7 +87,7 @@ Result<wire::Welcome> shake(Play play, sys::Deadline deadline = soon())
         ControlGuest guest(std::move(pair.second));
         play(guest);
     });
-    auto result = handshake(stream, binding(), plan(), deadline);
+    auto result = handshake(stream, binding(), plan(), "/nonexistent", deadline);
     static_cast<void>(stream.release());
     thread.join();
     return result;
@@ -109,7 +109,7 @@ TEST(Handshake, SaysHelloProvisionReadyInThisOrderAndOnlyOnEachReply)
         guest.say(wire::ReadyAck{});
     });
     ASSERT_TRUE(welcome) << welcome.error().message();
-    EXPECT_EQ(welcome->agent_version, "test");
+    EXPECT_EQ(welcome->welcome.agent_version, "test");
     ASSERT_TRUE(hello && provision && ready);
     wire::Id16 id{};
     id.back() = 1;
@@ -168,7 +168,8 @@ TEST(Handshake, GivesUpOnASilentGuestAtTheDeadline)
 {
     auto pair = VALUE(sys::socket_pair(sys::SocketType::stream));
     ControlStream stream(std::move(pair.first));
-    const auto result = handshake(stream, binding(), plan(), sys::Deadline::after(Millis{20}));
+    const auto result = handshake(stream, binding(), plan(), "/nonexistent",
+                                  sys::Deadline::after(Millis{20}));
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code(), Code::deadline_exceeded);
 }

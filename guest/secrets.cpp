@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/secrets.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "sys/archive.hpp"
+#include "sys/file.hpp"
+
+namespace sandbox::guest {
+namespace {
+
+constexpr mode_t kSecretMode = 0400;
+
+// Files are made as this user while it lives. PID 1 may become anybody it may start a session as;
+// it holds no right to give files away.
+class FileOwner {
+public:
+    FileOwner(std::uint32_t uid, std::uint32_t gid)
+        : uid_(static_cast<uid_t>(::setfsuid(uid))), gid_(static_cast<gid_t>(::setfsgid(gid)))
+    {
+    }
+    ~FileOwner()
+    {
+        ::setfsgid(gid_);
+        ::setfsuid(uid_);
+    }
+    FileOwner(const FileOwner&) = delete;
+    FileOwner& operator=(const FileOwner&) = delete;
+
+private:
+    uid_t uid_;
+    gid_t gid_;
+};
+
+wire::Failure refuse(const char* what) { return {wire::WireError::refused, what, 0}; }
+
+// A tmpfs and nothing else: a secret is on no disk.
+Result<sys::UniqueFd> open_private_folder(const std::string& path)
+{
+    const sys::UniqueFd root = TRY(sys::open_at(AT_FDCWD, "/", O_PATH | O_DIRECTORY));
+    auto folder = TRY(sys::open_at2(root.get(), path, O_RDONLY | O_DIRECTORY, 0,
+                                    sys::kInRoot | RESOLVE_NO_SYMLINKS));
+    struct statfs info{};
+    if (::fstatfs(folder.get(), &info) != 0) return fail_errno("fstatfs");
+    if (info.f_type != TMPFS_MAGIC) return fail(Code::invalid_argument, "no tmpfs");
+    return folder;
+}
+
+Status write_secret(const wire::Secret& secret)
+{
+    // The folder is that user's alone: PID 1 has no right of its own in it.
+    const FileOwner owner(secret.uid, secret.gid);
+    const std::size_t slash = secret.name.rfind('/');
+    const auto folder = TRY(
+        open_private_folder(secret.name.substr(0, std::max<std::size_t>(slash, 1))));
+    const auto file = TRY(sys::open_at(folder.get(), secret.name.substr(slash + 1),
+                                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kSecretMode));
+    if (::fchmod(file.get(), kSecretMode) != 0) return fail_errno("fchmod");
+    struct stat info{};
+    if (::fstat(file.get(), &info) != 0) return fail_errno("fstat");
+    if (info.st_uid != secret.uid || info.st_gid != secret.gid)
+        return fail(Code::internal, "the file has another owner");
+    return sys::write_all(
+        file.get(), {reinterpret_cast<const char*>(secret.value.data()), secret.value.size()});
+}
+
+}  // namespace
+
+Secrets::Held* Secrets::held() noexcept { return reinterpret_cast<Held*>(pages_.bytes().data()); }
+
+const wire::Nonce& Secrets::event_nonce() const noexcept
+{
+    return reinterpret_cast<const Held*>(pages_.bytes().data())->event_nonce;
+}
+
+bool Secrets::keep(const wire::Provision& provision)
+{
+    if (pages_.empty()) {
+        auto pages = sys::LockedMemory::make(sizeof(Held));
+        if (!pages) return false;
+        pages_ = std::move(*pages);
+    }
+    held()->event_nonce = provision.event_nonce;
+    held()->egress_token = provision.egress_token;
+    held()->service_token = provision.service_token;
+    return true;
+}
+
+bool Secrets::rotate(const wire::Rotate& rotate) noexcept
+{
+    if (pages_.empty()) return false;
+    if (rotate.value.size() != wire::kNonceSize) return false;
+    wire::Nonce* nonce = nullptr;
+    switch (rotate.kind) {
+    case wire::RotateKind::event_nonce: nonce = &held()->event_nonce; break;
+    case wire::RotateKind::egress_token: nonce = &held()->egress_token; break;
+    case wire::RotateKind::service_token: nonce = &held()->service_token; break;
+    case wire::RotateKind::provider_key: return false;
+    }
+    std::memcpy(nonce->data(), rotate.value.data(), wire::kNonceSize);
+    return true;
+}
+
+wire::Decoded<void> Secrets::take(const wire::Secret& secret, const wire::Bootstrap& boot)
+{
+    if (secret.place == wire::SecretPlace::file) {
+        const wire::PermittedId owner{secret.uid, secret.gid};
+        if (std::ranges::find(boot.permitted_ids, owner) == boot.permitted_ids.end())
+            return std::unexpected(refuse("a secret's owner outside the plan"));
+        if (!write_secret(secret))
+            return std::unexpected(refuse("a secret's file cannot be made on a private tmpfs"));
+        return {};
+    }
+    // NAME, '=', value, NUL.
+    auto pages = sys::LockedMemory::make(secret.name.size() + secret.value.size() + 2);
+    if (!pages) return std::unexpected(refuse("memory for a secret cannot be locked"));
+    std::byte* at = pages->bytes().data();
+    std::memcpy(at, secret.name.data(), secret.name.size());
+    at += secret.name.size();
+    *at++ = std::byte{'='};
+    if (!secret.value.empty()) std::memcpy(at, secret.value.data(), secret.value.size());
+    variables_.push_back(std::move(*pages));
+    return {};
+}
+
+std::vector<char*> Secrets::variables() noexcept
+{
+    std::vector<char*> list;
+    for (sys::LockedMemory& pages : variables_)
+        list.push_back(reinterpret_cast<char*>(pages.bytes().data()));
+    return list;
+}
+
+Status Secrets::lend_variables() noexcept
+{
+    for (sys::LockedMemory& pages : variables_)
+        TRY_VOID(pages.let(sys::LockedMemory::Children::see_it));
+    return {};
+}
+
+}  // namespace sandbox::guest
