@@ -77,9 +77,8 @@ Result<ExecutionPlan> live_revision(const ExecutionPlan& runs, const ExecutionPl
 {
     for (const Change& change : split_changes(runs, wanted).request) {
         if (change.change_class == ChangeClass::live) continue;
-        return fail(Code::conflict, change.key +
-                                        " cannot change while the sandbox runs: it needs " +
-                                        std::string(profile::to_string(change.change_class)));
+        return fail(Code::conflict, change.key + " cannot change while the sandbox runs (" +
+                                        std::string(profile::to_string(change.change_class)) + ")");
     }
     PlanContent content = runs.content();
     content.request = wanted->request;

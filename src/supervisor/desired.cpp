@@ -198,7 +198,10 @@ private:
         using ledger::State;
         const bool vanished = ledger::is_active(present.row.state) ||
                               present.row.state == State::dead;
-        if (scope_.asker == Asker::pass && present.of_this_boot && !vanished) {
+        // The policy is the shim's; a first launch that failed has none to keep it.
+        const bool again = present.row.state == State::failed &&
+                           (*wanted.plan)->request.lifecycle.restart != profile::RestartPolicy::no;
+        if (scope_.asker == Asker::pass && present.of_this_boot && !vanished && !again) {
             step.why = "ended in this boot (" + std::string(to_string(present.row.state)) +
                        "): its restart policy, or a person, starts it again";
             return;

@@ -39,6 +39,23 @@ def run_idle(root, path):
     same(root.ctl('rm', name).code, 0, 'and removed')
 
 
+def run_service(root, path):
+    name = os.path.basename(path)
+    done = root.ctl('apply', '-o', 'json', path)
+    [item] = json.loads(done.out)['items']
+    same((done.code, item['action']), (0, 'create'), f'{name} is applied', done)
+    audit = root.path + '/var/lib/sandbox/audit.jsonl'
+
+    def healthy():
+        root.ctl('audit', 'verify')
+        with open(audit) as file:
+            return any(e['event'] == 'health' and e['name'] == item['name'] and e['body']['health'] == 'healthy'
+                       for e in map(json.loads, file))
+    until(healthy, 'health')
+    check(True, 'and is healthy')
+    same(root.ctl('rm', '-f', item['name']).code, 0, 'until it is removed')
+
+
 @scenario
 def each_file(root):
     paths = sorted(glob.glob(SOURCE + '/profiles/*.toml') + glob.glob(EXAMPLES + '/*.toml') + glob.glob(EXAMPLES + '/*/profile.toml'))
@@ -58,9 +75,13 @@ def each_example(root):
     for path in sorted(glob.glob(EXAMPLES + '/*.toml')):
         name = os.path.basename(path)
         with open(path) as file:
-            if re.search(r'^idle = true', file.read(), re.M):
-                run_idle(root, path)
-                continue
+            text = file.read()
+        if re.search(r'^idle = true', text, re.M):
+            run_idle(root, path)
+            continue
+        if re.search(r'^autostart = true', text, re.M):
+            run_service(root, path)
+            continue
         done = root.ctl('run', '--rm', path)
         check(done.code == 0 and re.match(OUTPUTS[name], done.out, re.S) and not done.err.replace(
             "touch: cannot touch 'new': Read-only file system\n", '').replace(

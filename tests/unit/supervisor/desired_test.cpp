@@ -137,6 +137,16 @@ TEST(DesiredDiff, APersonStartsWhatHasEndedAndAPassOnlyWhatDiedOrIsOfAnotherBoot
     }
 }
 
+TEST(DesiredDiff, APassTriesAFailedLaunchAgainWhereThePolicySaysSo)
+{
+    const Edit restarts = [](auto& p) { p.lifecycle.restart = profile::RestartPolicy::on_failure; };
+    Present failed = resting(State::failed);
+    failed.plan = web(restarts);
+    EXPECT_EQ(only(diff({wanted(restarts)}, {failed}, {{}, Asker::pass})).action, Deed::start);
+    failed.row.state = State::stopped;
+    EXPECT_EQ(only(diff({wanted(restarts)}, {failed}, {{}, Asker::pass})).action, Deed::nothing);
+}
+
 TEST(DesiredDiff, WhatEndedIsReplacedWhenItsPlanIsNoLongerTheSame)
 {
     for (const State state : {State::stopped, State::failed, State::dead}) {
