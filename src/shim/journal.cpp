@@ -200,6 +200,7 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
     failpoint("cleaned.before-commit");
     auto entries = TRY(ledger_.entries(id_));
     audit::Cleaned receipt;
+    std::vector<audit::Body> bodies;
     auto transaction = TRY(ledger_.begin());
     for (const auto* list : {&unwound.gone, &unwound.foreign}) {
         for (const ledger::Entry& entry : *list) {
@@ -223,9 +224,11 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
         if (now_state != state) TRY_VOID(transaction.set_state(id_, state));
         if (on_exit_ == OnExit::remove) {
             TRY_VOID(transaction.set_state(id_, ledger::State::deleted));
+            bodies.emplace_back(audit::Acted{"rm", "--rm"});
         }
     }
-    TRY_VOID(append(transaction, {std::move(receipt)}));
+    bodies.emplace_back(std::move(receipt));
+    TRY_VOID(append(transaction, std::move(bodies)));
     if (launching_) {
         TRY_VOID(transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}"));
     }

@@ -22,6 +22,9 @@ namespace {
 using canon::Json;
 
 constexpr std::size_t kLongestEventLine = 4U << 20;  // canon::Limits
+// The folder tells of the bytes of a commit, and the commit counts a sync later: after the last of
+// them we look again, a few times, in milliseconds.
+constexpr std::array<int, 5> kSettling{1, 4, 20, 100, 500};
 
 template <class Number>
 Json or_null(const std::optional<Number>& value)
@@ -252,11 +255,16 @@ Status read_events(const std::string& state_dir, ledger::Ledger& ledger, const E
     }
     // Before the first look: what comes during it wakes us afterwards.
     const auto watch = TRY(watch_folder(state_dir));
+    std::size_t looks = kSettling.size();
     while (TRY(reader.deliver())) {
         std::array<pollfd, 2> wait{{{watch.get(), POLLIN, 0}, {stop_fd, POLLIN, 0}}};
-        if (poll(wait.data(), wait.size(), -1) < 0 && errno != EINTR) return fail_errno("poll");
+        const int timeout = looks < kSettling.size() ? kSettling.at(looks++) : -1;
+        if (poll(wait.data(), wait.size(), timeout) < 0 && errno != EINTR)
+            return fail_errno("poll");
         if (wait[1].revents != 0) return {};
+        if (wait[0].revents == 0) continue;
         drain(watch.get());
+        looks = 0;
     }
     return {};
 }

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "base/failpoint.hpp"
 #include "canon/json.hpp"
 #include "shim/audit_log.hpp"
+#include "shim/keeper.hpp"
 #include "supervisor/context.hpp"
 #include "sys/file.hpp"
 #include "sys/process.hpp"
@@ -93,6 +95,16 @@ std::string shown_state(const Listed& listed)
     return std::string(ledger::to_string(listed.sandbox.state));
 }
 
+std::string state_text(const Listed& listed, std::int64_t boottime_ns)
+{
+    const std::string state = shown_state(listed);
+    if (!listed.restart_due_ns) return state;
+    constexpr std::int64_t kNsInS = 1'000'000'000;
+    const auto due = static_cast<std::int64_t>(*listed.restart_due_ns);
+    if (due <= boottime_ns) return state;
+    return state + " in " + std::to_string((due - boottime_ns + kNsInS - 1) / kNsInS) + " s";
+}
+
 canon::Json summarize(const Listed& listed)
 {
     const ledger::Sandbox& s = listed.sandbox;
@@ -107,6 +119,34 @@ canon::Json summarize(const Listed& listed)
             {"exit", exit_json(s.exit)}};
 }
 
+// A small file that the shim leaves for us; null where there is none, or none of this generation.
+canon::Json note_of(const std::string& path)
+{
+    constexpr std::size_t kMostNote = 64U << 10;
+    const auto text = sys::read_file(path, kMostNote);
+    if (!text) return nullptr;
+    auto json = canon::parse(*text);
+    return json ? std::move(*json) : canon::Json(nullptr);
+}
+
+// What ended the last run, as far as it was not the workload itself.
+canon::Json ended_by(const Paths& paths, const ledger::Sandbox& sandbox)
+{
+    if (!sandbox.exit) return nullptr;
+    const canon::Json note = note_of(paths.state_of(sandbox.id) + "/" + shim::kEndName);
+    if (!note.is_object() || note.value("generation", 0U) != sandbox.generation) return "workload";
+    return note.value("ended_by", std::string("workload"));
+}
+
+canon::Json restart_json(const Listed& listed)
+{
+    if (!listed.restart_due_ns) return nullptr;
+    constexpr std::int64_t kNsInMs = 1'000'000;
+    const std::int64_t left = static_cast<std::int64_t>(*listed.restart_due_ns) -
+                              sys::boottime_ns();
+    return {{"due_in_ms", std::max<std::int64_t>(left, 0) / kNsInMs}};
+}
+
 Result<canon::Json> describe_sandbox(const Paths& paths, const Listed& listed)
 {
     const ledger::Sandbox& s = listed.sandbox;
@@ -114,6 +154,10 @@ Result<canon::Json> describe_sandbox(const Paths& paths, const Listed& listed)
     json["plan_digest"] = s.plan_digest;
     json["labels"] = TRY(canon::parse(s.labels));
     json["log_path"] = s.log_path;
+    const bool runs = listed.shim_alive && ledger::is_active(s.state);
+    json["health"] = runs ? note_of(paths.run_of(s.id) + "/" + shim::kHealthName) : nullptr;
+    json["restart"] = restart_json(listed);
+    json["ended_by"] = ended_by(paths, s);
     json["controls"] = canon::Json::array();
     const auto text = sys::read_file(paths.state_of(s.id) + "/evidence.json", kMostEvidenceBytes);
     if (text) json["controls"] = TRY(canon::parse(*text));

@@ -19,6 +19,8 @@ canon::Json summarize(const Listed& listed);
 [[nodiscard]] Result<canon::Json> describe_sandbox(const Paths& paths, const Listed& listed);
 // The state to show: what the ledger says, corrected by whether the shim lives.
 std::string shown_state(const Listed& listed);
+// The same for a person: "restarting in 4 s".
+std::string state_text(const Listed& listed, std::int64_t boottime_ns);
 
 // A sandbox that does not run: undoes what rests with it, keeps its logs, makes it `deleted`, and
 // forgets the oldest removed ones.

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for what happens by following the events, never by the clock."""
+import json
+import os
+import select
+import signal
+import time
+
+from lib.harness import PATIENCE, until
+
+
+class Follower:
+    """`events -f` of one root, read as it comes."""
+
+    def __init__(self, root, *args):
+        self.child = root.spawn('events', '-f', *args)
+        self.text = b''
+        self.seen = []
+
+    def next(self, end):
+        while b'\n' not in self.text:
+            ready, _, _ = select.select([self.child.stdout], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                return None
+            piece = os.read(self.child.stdout.fileno(), 65536)
+            if not piece:
+                raise EOFError('the stream of events ended')
+            self.text += piece
+        line, self.text = self.text.split(b'\n', 1)
+        event = json.loads(line)
+        self.seen.append(event)
+        return event
+
+    def until(self, kind, name=None, seconds=PATIENCE, **wanted):
+        """The next event of this kind; what comes before it is kept in `seen`."""
+        end = time.monotonic() + seconds
+        while True:
+            event = self.next(end)
+            if event is None:
+                raise TimeoutError(f'no {kind} {wanted}, only {[(e["event"], e["generation"]) for e in self.seen]}')
+            if event['event'] != kind or (name and event['name'] != name):
+                continue
+            if all(event.get(key) == value for key, value in wanted.items()):
+                return event
+
+    def close(self):
+        self.child.kill()
+        self.child.wait()
+
+
+def events(root, *args):
+    done = root.ctl('events', *args)
+    assert done.code == 0, done
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def kinds(root, *args):
+    return [(event['generation'], event['event']) for event in events(root, *args)]
+
+
+def state(root, name):
+    return root.one(name)['state']
+
+
+def pid_of(root, name):
+    """A process of the workload, by its own cgroup."""
+    folder = f'/sys/fs/cgroup/pids{root.parent}/{root.one(name)["id"]}/workload/s1'
+    if not os.path.isdir(folder):
+        folder = folder.replace('/pids', '', 1)
+    with open(folder + '/cgroup.procs') as file:
+        return int(file.read().split()[0])
+
+
+def shim_of(sandbox):
+    wanted = f'shim:{sandbox}'.encode()
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{pid}/cmdline', 'rb') as file:
+                if wanted in file.read().split(b'\0'):
+                    return int(pid)
+        except OSError:
+            pass
+    raise AssertionError(f'no shim of {sandbox}')
+
+
+def kill_shim(root, sandbox):
+    """As the kernel's OOM killer would: nothing of its own is left to clean up."""
+    pid = shim_of(sandbox)
+    handle = os.pidfd_open(pid)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    until(lambda: not os.path.exists(f'/proc/{pid}') or
+          open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[0] == 'Z', 'the end of the shim')
+    os.close(handle)
+
+
+def lines(root, name):
+    return [json.loads(line)['log'] for line in root.ctl('logs', '--json', name).out.splitlines()]
+
+
+def shim_alive(root, name):
+    try:
+        shim_of(root.one(name)['id'])
+        return True
+    except AssertionError:
+        return False

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What starts and ends a sandbox without a person: restart policies, health, ttl, idle_timeout."""
+import json
+import os
+import time
+
+from lib.follow import Follower, events, kill_shim, kinds, lines, shim_alive, state
+from lib.harness import check, main, read_until, same, scenario, until
+
+
+def lifecycle(**keys):
+    return '[lifecycle]\n' + ''.join(f'{key} = {json.dumps(value) if not key == "health" else value}\n'
+                                     for key, value in keys.items())
+
+
+@scenario
+def a_failing_one_is_restarted_up_to_its_cap_with_growing_pauses(root):
+    done = root.ctl('run', '--name', 'crash', root.profile(
+        argv=['/bin/sh', '-c', 'echo up; exit 3'],
+        text=lifecycle(restart='on-failure', backoff='20ms', max_restarts=3)))
+    same((done.code, done.out), (3, 'up\n'), 'the client has the first run and its status')
+    follow = Follower(root, 'crash')
+    follow.until('exited', generation=4)
+    follow.until('cleaned', generation=4)
+    restarts = [e for e in follow.seen if e['event'] == 'restarting']
+    same([(e['attempt'], e['most'], e['delay_ms'], e['why']) for e in restarts],
+         [(1, 3, 20, 'exit status 3'), (2, 3, 40, 'exit status 3'), (3, 3, 80, 'exit status 3')],
+         'three restarts, each pause twice the one before')
+    exits = [e['generation'] for e in follow.seen if e['event'] == 'exited']
+    same(exits, [1, 2, 3, 4], 'each exit is told exactly once')
+    until(lambda: not shim_alive(root, 'crash'), 'the end of its shim')
+    one = root.one('crash')
+    same((one['state'], one['generation'], one['exit']['code']), ('stopped', 4, 3), 'then it stays down')
+    same(lines(root, 'crash'), ['up'] * 4, 'the log has every run')
+    same(root.ctl('wait', 'crash').out, '3\n', 'its status can be had')
+    root.census_clean_of(one['id'])
+    follow.close()
+
+
+@scenario
+def what_ends_well_is_restarted_only_by_always(root):
+    root.ctl('run', '--name', 'once', root.profile(
+        argv=['/bin/true'], text=lifecycle(restart='on-failure', backoff='10ms')))
+    until(lambda: not shim_alive(root, 'once'), 'the end of its shim')
+    same(root.one('once')['generation'], 1, 'on-failure leaves a good end alone')
+    root.ctl('run', '-d', '--name', 'ever', root.profile(
+        argv=['/bin/true'], text=lifecycle(restart='always', backoff='10ms', max_restarts=2)))
+    follow = Follower(root, 'ever')
+    follow.until('exited', generation=3)
+    follow.close()
+    until(lambda: not shim_alive(root, 'ever'), 'the end of its shim')
+    same(root.one('ever')['generation'], 3, 'always does not, and has its cap')
+
+
+@scenario
+def between_two_attempts_it_is_seen_and_can_be_stopped(root):
+    profile = root.profile(argv=['/bin/false'], text=lifecycle(restart='always', backoff='60s'))
+    for end in (('stop',), ('kill',), ('kill', '-s', 'TERM')):
+        root.ctl('run', '-d', '--name', 'waits', profile)
+        until(lambda: state(root, 'waits') == 'restarting', 'the pause')
+        one = root.one('waits')
+        check(0 < one['restart']['due_in_ms'] <= 60000, 'inspect says when it goes on', one['restart'])
+        check('restarting in ' in root.ctl('ps').out, 'and ps does')
+        same(root.ctl('wait', 'waits').out, '1\n', 'wait tells the last status')
+        check('next start' in root.ctl('kill', '-s', 'USR1', 'waits').err, 'there is nobody to signal')
+        check('does not run' in root.ctl('pause', 'waits').err, 'nor to pause')
+        check('by itself' in root.ctl('start', 'waits').err, 'nor to start')
+        same(root.ctl('rm', 'waits').code, 1, 'rm without -f is refused')
+        same(root.ctl(*end, 'waits').code, 0, f'{" ".join(end)} ends the cycle')
+        until(lambda: state(root, 'waits') == 'stopped', 'its rest')
+        until(lambda: not shim_alive(root, 'waits'), 'the end of its shim')
+        same(root.one('waits')['generation'], 1, 'it was not started again')
+        same(root.ctl('start', 'waits').code, 0, 'a person can start it all the same')
+        same(root.ctl('rm', '-f', 'waits').code, 0, 'rm -f')
+
+
+@scenario
+def after_a_persons_stop_no_policy_starts_it(root):
+    profile = root.profile(argv=['/bin/sh', '-c', 'while :; do sleep 0.02; done'],
+                           text=lifecycle(restart='always', backoff='1ms', stop_timeout='50ms'))
+    for end in (('stop',), ('kill',), ('kill', '-s', 'TERM')):
+        root.ctl('run', '-d', '--name', 'stays', profile)
+        same(root.ctl(*end, 'stays').code, 0, ' '.join(end))
+        until(lambda: not shim_alive(root, 'stays'), 'the end of its shim')
+        one = root.one('stays')
+        same((one['state'], one['generation'], one['ended_by']), ('stopped', 1, 'asked'), 'it stays down')
+        same(root.ctl('rm', 'stays').code, 0, 'rm')
+
+
+@scenario
+def a_time_out_and_a_full_memory_are_failures(root):
+    root.ctl('run', '-d', '--name', 'slow', root.profile(
+        argv=['/bin/sleep', '1000'], process='timeout = "50ms"\n',
+        text=lifecycle(restart='on-failure', backoff='10ms', max_restarts=1)))
+    follow = Follower(root, 'slow')
+    follow.until('timeout', generation=1)
+    same(follow.until('exited', generation=1)['reason'], 'timeout', 'the time-out is told')
+    same(follow.until('restarting')['why'], 'timeout', 'and is why it is restarted')
+    follow.until('exited', generation=2)
+    follow.close()
+    if not os.access('/usr/bin/python3', os.X_OK):
+        return
+    root.ctl('run', '-d', '--name', 'hog', root.profile(
+        argv=['/usr/bin/python3', '-c', 'x = bytearray(200 << 20)'],
+        text='[resources]\nmemory = "32MiB"\n' +
+        lifecycle(restart='on-failure', backoff='10ms', max_restarts=1)))
+    follow = Follower(root, 'hog')
+    check(follow.until('oom', generation=1)['count'] >= 1, 'out of memory is an event')
+    same(follow.until('exited', generation=1)['reason'], 'oom', 'and the reason of the end')
+    same(follow.until('restarting')['why'], 'out of memory', 'and of the restart')
+    follow.until('exited', generation=2)
+    follow.close()
+
+
+@scenario
+def out_of_memory_is_told_while_the_workload_goes_on(root):
+    if not os.access('/usr/bin/python3', os.X_OK):
+        return
+    script = '/usr/bin/python3 -c "x = bytearray(200 << 20)"; echo survived; read x'
+    root.ctl('run', '-d', '--name', 'parent', root.profile(
+        argv=['/bin/sh', '-c', script + '; sleep 1000'], text='[resources]\nmemory = "32MiB"\n'))
+    follow = Follower(root, 'parent')
+    same(follow.until('oom')['count'], 1, 'the kill of a child is told at once')
+    same(state(root, 'parent'), 'running', 'while the sandbox runs')
+    until(lambda: 'survived' in lines(root, 'parent'), 'its next line')
+    root.ctl('kill', 'parent')
+    follow.until('exited')
+    same([e['event'] for e in follow.seen].count('oom'), 1, 'and not told again')
+    follow.close()
+
+
+@scenario
+def a_shim_killed_between_two_attempts_leaves_nothing(root):
+    root.ctl('run', '-d', '--name', 'orphan', root.profile(
+        argv=['/bin/false'], text=lifecycle(restart='always', backoff='60s')))
+    until(lambda: state(root, 'orphan') == 'restarting', 'the pause')
+    sandbox = root.one('orphan')['id']
+    kill_shim(root, sandbox)
+    same(state(root, 'orphan'), 'stopped', 'it rests')
+    same(root.ctl('reconcile').code, 0, 'reconcile')
+    root.census_clean_of(sandbox)
+    same(root.ctl('reconcile', '-o', 'json').code, 0, 'reconcile again')
+    same(root.ctl('start', 'orphan').code, 0, 'it starts again')
+    until(lambda: state(root, 'orphan') == 'restarting', 'the next pause')
+    same(root.one('orphan')['generation'], 2, 'in generation 2')
+
+
+@scenario
+def health_is_seen_told_and_acted_upon(root):
+    grant = root.grant('flag', {'well': ''})
+    mount = f'[[mount]]\ntype = "bind"\nsource = "{grant}"\ntarget = "/flag"\nread_only = true\n'
+    health = '{ argv = ["/bin/sh", "-c", "test -e /flag/well"], interval = "20ms", timeout = "5s", retries = 2 }'
+    root.ctl('run', '-d', '--name', 'svc', root.profile(
+        argv=['/bin/sh', '-c', 'while :; do sleep 0.02; done'],
+        text=mount + lifecycle(restart='on-failure', backoff='10ms', max_restarts=5, stop_timeout='50ms',
+                               health=health)))
+    follow = Follower(root, 'svc')
+    check(root.one('svc')['health']['health'] in ('starting', 'healthy'), 'it begins as starting')
+    same(follow.until('health')['health'], 'healthy', 'the first good check is told')
+    same(root.one('svc')['health']['health'], 'healthy', 'inspect has it')
+    os.remove(os.path.join(grant, 'well'))
+    event = follow.until('health')
+    same((event['health'], event['failures'], event['detail']), ('unhealthy', 2, 'exit status 1'),
+         'unhealthy after two failures in a row')
+    same(follow.until('restarting')['why'], 'unhealthy', 'it is restarted for that')
+    root.write(os.path.join(grant, 'well'), '')
+    follow.until('launched', generation=2)
+    same(follow.until('health')['health'], 'healthy', 'and is well again')
+    opened = [e for e in follow.seen if e['event'] == 'session-opened']
+    same(opened, [], 'checks are no sessions of anybody')
+    same(root.ctl('pause', 'svc').code, 0, 'pause')
+    same(root.ctl('resume', 'svc').code, 0, 'a pause makes no check fail')
+    same(root.one('svc')['health']['failures'], 0, 'none did')
+    follow.close()
+
+
+@scenario
+def without_a_policy_an_unhealthy_one_runs_on(root):
+    cases = {'fails': '["/bin/false"]', 'hangs': '["/bin/sleep", "1000"]', 'missing': '["/none"]'}
+    for name, argv in cases.items():
+        root.ctl('run', '-d', '--name', name, root.profile(
+            name, argv=['/bin/sleep', '1000'],
+            text=lifecycle(health=f'{{ argv = {argv}, interval = "20ms", timeout = "50ms", retries = 2 }}')))
+    wanted = {'fails': 'exit status 1', 'hangs': 'no end within 50ms', 'missing': 'cannot execute /none'}
+    for name, detail in wanted.items():
+        follow = Follower(root, name)
+        event = follow.until('health')
+        check(event['health'] == 'unhealthy' and event['detail'].startswith(detail), f'{name}: unhealthy', event)
+        follow.close()
+        same(state(root, name), 'running', 'it runs on')
+        same(root.one(name)['health']['health'], 'unhealthy', 'and inspect says it')
+        leaf = f'/sys/fs/cgroup/pids{root.parent}/{root.one(name)["id"]}/workload/health/cgroup.procs'
+        if os.path.exists(leaf):
+            until(lambda: len(open(leaf).read().split()) <= 1, 'no more than one check at a time')
+
+
+@scenario
+def its_time_to_live_ends_it_whatever_the_policy(root):
+    began = time.monotonic()
+    root.ctl('run', '-d', '--name', 'ttl', root.profile(
+        argv=['/bin/sh', '-c', 'sleep 0.05; exit 1'],
+        text=lifecycle(restart='always', backoff='10ms', ttl='600ms', stop_timeout='50ms')))
+    follow = Follower(root, 'ttl')
+    follow.until('ttl')
+    check(time.monotonic() - began >= 0.6, 'not before its time')
+    follow.close()
+    until(lambda: not shim_alive(root, 'ttl'), 'the end of its shim')
+    one = root.one('ttl')
+    same(one['state'], 'stopped', 'it stays down')
+    check(one['generation'] > 1, 'restarts did not put it off', one['generation'])
+    done = root.ctl('run', '--name', 'front', root.profile(
+        argv=['/bin/sleep', '1000'], text=lifecycle(ttl='100ms', stop_timeout='50ms')))
+    check('ttl of 100ms' in done.err, 'a client is told why', done)
+    same(root.one('front')['ended_by'], 'ttl', 'and inspect says it')
+
+
+@scenario
+def idle_it_ends_unless_somebody_is_there(root):
+    root.ctl('run', '-d', '--name', 'idle', root.profile(
+        argv=None, process='[process]\nidle = true\n', text=lifecycle(idle_timeout='400ms')))
+    began = time.monotonic()
+    touched = 0
+    while time.monotonic() - began < 1.0:
+        same(root.ctl('touch', 'idle').code, 0, 'touch')
+        touched += 1
+        until(lambda: time.monotonic() - began > 0.1 * touched, 'the next touch')
+    same(state(root, 'idle'), 'running', 'touched, it lives on')
+    session = root.spawn('exec', '-i', 'idle', '--', '/bin/cat')
+    session.stdin.write(b'hello\n')
+    read_until(session.stdout, b'hello\n')
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > 1.0, 'more than its idle time')
+    same(state(root, 'idle'), 'running', 'a session keeps it')
+    session.stdin.close()
+    same(session.wait(), 0, 'the session ends')
+    same(root.ctl('wait', 'idle').out, '0\n', 'without one it ends')
+    same(root.one('idle')['ended_by'], 'idle', 'inspect says why')
+    check((1, 'idle') in kinds(root, 'idle'), 'and so do the events')
+    check('does not run' in root.ctl('touch', 'idle').err, 'then there is nothing to touch')
+    root.ctl('run', '-d', '--name', 'frozen', root.profile(
+        'frozen', argv=None, process='[process]\nidle = true\n', text=lifecycle(idle_timeout='200ms')))
+    root.ctl('pause', 'frozen')
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > 0.6, 'more than its idle time')
+    same(state(root, 'frozen'), 'paused', 'paused, its idle clock stands still')
+    root.ctl('resume', 'frozen')
+    same(root.ctl('wait', 'frozen').out, '0\n', 'then it goes on')
+
+
+@scenario
+def events_can_be_taken_up_again_where_they_were_left(root):
+    root.ctl('run', '--rm', '--name', 'one', root.profile(argv=['/bin/true']))
+    root.ctl('run', '--name', 'two', root.profile(argv=['/bin/false']))
+    until(lambda: (1, 'cleaned') in kinds(root, 'two'), 'its clean-up')
+    everything = events(root)
+    numbers = [e['seq'] for e in everything]
+    same(numbers, list(range(1, len(numbers) + 1)), 'numbered without a gap')
+    middle = numbers[len(numbers) // 2]
+    same(events(root, '--since', middle), everything[middle:], '--since NUMBER goes on behind it')
+    moment = everything[middle]['time']
+    same(events(root, '--since', moment), [e for e in everything if e['time'] >= moment],
+         '--since TIME begins there')
+    same(events(root, '--since', '1h'), everything, 'and a duration is so long ago')
+    same({e['name'] for e in events(root, 'two')}, {'two'}, 'those of one sandbox')
+    sandbox = root.one('two')['id']
+    same(events(root, sandbox[:12]), events(root, 'two'), 'by its id too')
+    same(root.ctl('events', '--since', 'yesterday').code, 2, 'a time that is none')
+    check((1, 'removed') in kinds(root, 'one'), 'a removal by --rm is told')
+    follow = Follower(root, '--since', str(numbers[-1]))
+    root.ctl('run', '--name', 'three', root.profile(argv=['/bin/true']))
+    same(follow.until('exited')['name'], 'three', '-f tells what comes')
+    same([e['seq'] for e in follow.seen], list(range(numbers[-1] + 1, follow.seen[-1]['seq'] + 1)), 'each once')
+    same(root.ctl('audit', 'verify').code, 0, 'the audit log is whole')
+    follow.close()
+
+
+if __name__ == '__main__':
+    main()
