@@ -66,11 +66,12 @@ const std::vector<Route>& table()
 std::vector<std::string_view> segments_of(std::string_view path)
 {
     std::vector<std::string_view> segments;
-    while (!path.empty()) {
-        const std::size_t slash = path.find('/');
+    for (std::size_t slash = path.find('/'); slash != std::string_view::npos;
+         slash = path.find('/')) {
         segments.push_back(path.substr(0, slash));
-        path.remove_prefix(slash == std::string_view::npos ? path.size() : slash + 1);
+        path.remove_prefix(slash + 1);
     }
+    segments.push_back(path);
     return segments;
 }
 

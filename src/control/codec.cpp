@@ -368,6 +368,7 @@ Json to_json(const supervisor::Listed& listed, bool detail)
     json["recorded_state"] = std::string(ledger::to_string(s.state));
     json["desired"] = std::string(ledger::to_string(s.desired));
     json["shim_alive"] = listed.shim_alive;
+    if (listed.restart_due_ns) json["restart_due_ns"] = *listed.restart_due_ns;
     json["plan_digest"] = s.plan_digest;
     json["labels"] = s.labels;
     json["log_path"] = s.log_path;
@@ -391,6 +392,7 @@ Result<supervisor::Listed> listed_from_json(const Json& json)
     s.state = *state;
     s.desired = ledger::parse_desired(fields.word("desired")).value_or(ledger::Desired::running);
     listed.shim_alive = fields.boolean("shim_alive").value_or(false);
+    listed.restart_due_ns = fields.count("restart_due_ns");
     s.plan_digest = fields.word("plan_digest");
     s.labels = fields.text("labels").value_or("{}");
     s.log_path = fields.word("log_path");

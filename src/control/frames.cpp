@@ -30,7 +30,7 @@ void put(std::string& bytes, std::uint32_t value, unsigned size)
 
 bool is_known(std::uint8_t type)
 {
-    return (type >= 1 && type <= 5) || (type >= 16 && type <= 19) || type == 32 || type == 33;
+    return (type >= 1 && type <= 6) || (type >= 16 && type <= 19) || type == 32 || type == 33;
 }
 
 }  // namespace
@@ -45,11 +45,11 @@ std::string encode_frame(FrameType type, std::string_view payload)
     return bytes;
 }
 
-std::string encode_credit(std::uint32_t bytes)
+std::string encode_credit(FrameType type, std::uint32_t bytes)
 {
     std::string payload;
     put(payload, bytes, 4);
-    return encode_frame(FrameType::credit, payload);
+    return encode_frame(type, payload);
 }
 
 std::string encode_steer(const supervisor::Steer& steer)
@@ -89,7 +89,8 @@ std::optional<supervisor::Steer> decode_steer(const Frame& frame)
 
 std::optional<std::uint32_t> decode_credit(const Frame& frame)
 {
-    if (frame.type != FrameType::credit || frame.payload.size() != 4) return std::nullopt;
+    const bool credits = frame.type == FrameType::credit || frame.type == FrameType::taken;
+    if (!credits || frame.payload.size() != 4) return std::nullopt;
     return word_at(frame.payload, 0);
 }
 

@@ -21,6 +21,7 @@ enum class FrameType : std::uint8_t {
     resize = 3,    // u16 rows, u16 columns
     signal = 4,    // u8 number
     detach = 5,
+    taken = 6,     // u32: so many bytes of output were passed on
     // From the server.
     out = 16,
     err = 17,
@@ -42,10 +43,13 @@ inline constexpr std::size_t kMostFrameBytes = 64U << 10;    // of a stream
 inline constexpr std::size_t kMostResultBytes = 32U << 20;  // of an answer between our processes
 // Input in flight: what a client may send before it is told that some was passed on.
 inline constexpr std::size_t kInputCredit = 256U << 10;
+// The same for output: so the result never waits behind bytes that nobody reads.
+inline constexpr std::size_t kOutputCredit = 256U << 10;
 
 // Requires: the payload is at most kMostResultBytes.
 std::string encode_frame(FrameType type, std::string_view payload);
-std::string encode_credit(std::uint32_t bytes);
+// Requires: type is credit or taken.
+std::string encode_credit(FrameType type, std::uint32_t bytes);
 std::string encode_steer(const supervisor::Steer& steer);
 
 // Only of resize, signal and detach frames; nothing for a payload of another form.

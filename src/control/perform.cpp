@@ -128,7 +128,8 @@ private:
             result = find_made(*service, request.name);
         }
         if (!result) return fail(result.error());
-        return answer(to_json(*result), result->exit_status == kOurFailure ? kFailed : kMade);
+        const bool failed = !result->exit && result->exit_status == kOurFailure;
+        return answer(to_json(*result), failed ? kFailed : kMade);
     }
 
     // Repeating a call after a crash must find what the first try made: the name follows from the

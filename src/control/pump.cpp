@@ -22,7 +22,8 @@ namespace {
 constexpr std::size_t kInputBytes = 32U << 10;
 // A pipe that is writable takes this much without blocking (PIPE_BUF, pipe(7)).
 constexpr std::size_t kSureBytes = 4096;
-constexpr std::size_t kMostHeld = 1U << 20;
+// A reader of ours that takes none of the last output for so long is not waited for.
+constexpr int kLastOutputMs = 2'000;
 
 // One of the client's own output descriptors.
 class Output {
@@ -32,12 +33,11 @@ public:
         if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) fd_ = -1;
     }
 
-    // Behind its last byte; a reader that has gone counts as having taken everything.
     bool empty() const noexcept { return held_.empty(); }
-    std::size_t size() const noexcept { return held_.size(); }
     int wanted() const noexcept { return held_.empty() ? -1 : fd_; }
     void add(std::string_view bytes)
     {
+        owed_ += bytes.size();
         if (fd_ < 0) return;
         held_ += sanitise_ ? safe_.feed(bytes) : std::string(bytes);
     }
@@ -48,15 +48,30 @@ public:
     void write_some()
     {
         const ssize_t put = write(fd_, held_.data(), std::min(held_.size(), kSureBytes));
-        if (put > 0) held_.erase(0, static_cast<std::size_t>(put));
+        if (put > 0) {
+            held_.erase(0, static_cast<std::size_t>(put));
+            passed_ += static_cast<std::size_t>(put);
+        }
         if (put < 0 && errno != EINTR && errno != EAGAIN) {
             fd_ = -1;
             held_.clear();
         }
     }
 
+    // How much of what the daemon sent was passed on since the last call. A reader that has gone
+    // counts as having taken everything.
+    std::size_t take_passed()
+    {
+        const std::size_t passed = held_.empty() ? owed_ : std::min(owed_, passed_);
+        owed_ -= passed;
+        passed_ = 0;
+        return passed;
+    }
+
 private:
     int fd_;
+    std::size_t owed_ = 0;  // bytes as the daemon sent them
+    std::size_t passed_ = 0;  // bytes as they were written, escapes included
     bool sanitise_;
     TerminalSanitiser safe_;
     std::string held_;
@@ -106,16 +121,17 @@ public:
         while (true) {
             TRY_VOID(take_frames());
             if (result_ && out_.empty() && err_.empty()) return std::move(*result_);
+            tell_what_was_taken();
             std::array<pollfd, 5> wait{{{socket_, events_of_socket(), 0},
                                         {reads_input() ? input_ : -1, POLLIN, 0},
                                         {result_ ? -1 : steering_.fd(), POLLIN, 0},
                                         {out_.wanted(), POLLOUT, 0},
                                         {err_.wanted(), POLLOUT, 0}}};
             if (wait[0].events == 0) wait[0].fd = -1;
-            if (poll(wait.data(), wait.size(), -1) < 0) {
-                if (errno == EINTR) continue;
-                return fail_errno("poll");
-            }
+            const int ready = poll(wait.data(), wait.size(), result_ ? kLastOutputMs : -1);
+            if (ready < 0 && errno != EINTR) return fail_errno("poll");
+            if (ready == 0) return std::move(*result_);
+            if (ready < 0) continue;
             if (wait[3].revents != 0) out_.write_some();
             if (wait[4].revents != 0) err_.write_some();
             if (wait[2].revents != 0) steer();
@@ -128,13 +144,20 @@ public:
 private:
     short events_of_socket() const
     {
-        short events = 0;
-        // Output that our own reader does not take is left with the daemon.
-        if (!result_ && out_.size() + err_.size() < kMostHeld) events |= POLLIN;
-        if (!to_.empty() && !result_) events |= POLLOUT;
-        return events;
+        if (result_) return 0;
+        return static_cast<short>(to_.empty() ? POLLIN : POLLIN | POLLOUT);
     }
-    bool reads_input() const { return input_ >= 0 && credit_ > 0 && to_.empty() && !result_; }
+
+    void tell_what_was_taken()
+    {
+        const std::size_t taken = out_.take_passed() + err_.take_passed();
+        if (taken == 0 || result_) return;
+        to_ += encode_credit(FrameType::taken, static_cast<std::uint32_t>(taken));
+    }
+    bool reads_input() const
+    {
+        return input_ >= 0 && credit_ > 0 && to_.size() < kInputBytes && !result_;
+    }
 
     Status take_frames()
     {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -14,16 +15,16 @@ namespace sandbox::control {
 namespace {
 
 constexpr std::size_t kReadBytes = kMostFrameBytes;
-constexpr std::size_t kMostWaiting = 256U << 10;  // to a client; then no more output is read
 constexpr std::size_t kMostSteering = 4U << 10;  // to a worker that reads none; then it is dropped
-// A pipe holds at most this by default (fs.pipe-max-size); what comes later is not the workload's.
-constexpr std::size_t kMostLastOutput = 1U << 20;
+// A log worker hands the last output on after the exit was told; a reader that takes nothing of it
+// for so long is not waited for.
+constexpr Millis kLastOutput{2'000};
 
 enum class Got { some, nothing, end };
 
-Got read_some(int fd, std::string& chunk)
+Got read_some(int fd, std::string& chunk, std::size_t most = kReadBytes)
 {
-    chunk.resize(kReadBytes);
+    chunk.resize(std::min(most, kReadBytes));
     while (true) {
         const ssize_t count = read(fd, chunk.data(), chunk.size());
         if (count < 0 && errno == EINTR) continue;
@@ -53,7 +54,10 @@ struct Stream::State : std::enable_shared_from_this<State> {
     std::string to_client;
     std::string to_worker;  // standard input
     std::string to_channel;  // steering
+    std::unique_ptr<Loop::Timer> timer;
+    std::size_t allowance = kOutputCredit;
     bool input_ended = false;
+    bool ended = false;  // the worker has: what is left is output on its way
     bool closing = false;  // the result is in to_client
     std::string result;
     int status = 500;
@@ -76,7 +80,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
 
     void read_output_when_there_is_room()
     {
-        if (closing || to_client.size() >= kMostWaiting) return;
+        if (closing || allowance == 0) return;
         if (out && !out->waits_readable()) out->when_readable(later(&State::read_out));
         if (err && !err->waits_readable()) err->when_readable(later(&State::read_err));
     }
@@ -115,11 +119,22 @@ struct Stream::State : std::enable_shared_from_this<State> {
             to_worker += frame.payload;
             return to_worker.size() <= kInputCredit;
         case FrameType::in_end: input_ended = true; return true;
+        case FrameType::taken: return take_allowance(frame);
         case FrameType::resize:
         case FrameType::signal:
         case FrameType::detach: return steer(frame);
         default: return false;
         }
+    }
+
+    bool take_allowance(const Frame& frame)
+    {
+        const auto more = decode_credit(frame);
+        if (!more || *more > kOutputCredit - allowance) return false;
+        allowance += *more;
+        await_last_output();
+        read_output_when_there_is_room();
+        return true;
     }
 
     bool steer(const Frame& frame)
@@ -168,7 +183,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
         }
         if (input_ended && to_worker.empty()) in.reset();
         if (passed > 0 && !closing) {
-            to_client += encode_credit(static_cast<std::uint32_t>(passed));
+            to_client += encode_credit(FrameType::credit, static_cast<std::uint32_t>(passed));
             push_client();
         }
     }
@@ -180,11 +195,19 @@ struct Stream::State : std::enable_shared_from_this<State> {
     {
         if (!pipe || closing) return;
         std::string chunk;
-        const Got got = read_some(pipe->fd(), chunk);
-        if (got == Got::end) return pipe.reset();
-        if (got == Got::some) to_client += encode_frame(type, chunk);
+        if (allowance == 0) return;
+        const Got got = read_some(pipe->fd(), chunk, allowance);
+        if (got == Got::end) {
+            pipe.reset();
+            return await_last_output();
+        }
+        if (got == Got::some) {
+            allowance -= chunk.size();
+            to_client += encode_frame(type, chunk);
+            await_last_output();
+        }
         push_client();
-        read_output_when_there_is_room();
+        if (!over) read_output_when_there_is_room();
     }
 
     void read_channel()
@@ -204,28 +227,32 @@ struct Stream::State : std::enable_shared_from_this<State> {
         channel->when_readable(later(&State::read_channel));
     }
 
-    // All output that came before the result goes before it.
-    void drain(Watch& pipe, FrameType type)
-    {
-        std::string chunk;
-        for (std::size_t taken = 0; pipe && taken < kMostLastOutput; taken += chunk.size()) {
-            if (read_some(pipe->fd(), chunk) != Got::some) break;
-            to_client += encode_frame(type, chunk);
-        }
-        pipe.reset();
-    }
-
     void on_worker_done()
     {
-        drain(out, FrameType::out);
-        drain(err, FrameType::err);
+        ended = true;
+        channel.reset();
+        in.reset();
         if (result.empty()) {
             result = "{\"error\":{\"code\":\"internal\",\"message\":\"the process of this call "
                      "died\"}}\n";
         }
+        await_last_output();
+    }
+
+    // All output that came before the result goes before it.
+    void await_last_output()
+    {
+        if (!ended || closing) return;
+        if (!out && !err) return send_result();
+        timer->after(kLastOutput, later(&State::send_result));
+    }
+
+    void send_result()
+    {
+        timer->cancel();
         closing = true;
-        channel.reset();
-        in.reset();
+        out.reset();
+        err.reset();
         to_client += encode_frame(FrameType::result, result);
         push_client();
     }
@@ -237,18 +264,12 @@ struct Stream::State : std::enable_shared_from_this<State> {
                                      MSG_NOSIGNAL | MSG_DONTWAIT);
             if (put < 0 && errno == EINTR) continue;
             if (put < 0 && errno == EAGAIN) {
-                return client->when_writable(later(&State::on_client_writable));
+                return client->when_writable(later(&State::push_client));
             }
             if (put < 0) return finish(0, {});
             to_client.erase(0, static_cast<std::size_t>(put));
         }
         if (closing) finish(status, result);
-    }
-
-    void on_client_writable()
-    {
-        push_client();
-        if (!over) read_output_when_there_is_room();
     }
 };
 
@@ -261,6 +282,7 @@ Result<std::unique_ptr<Stream>> Stream::start(Loop& loop, std::unique_ptr<Loop::
 {
     auto state = std::make_shared<State>(std::move(worker.process), std::move(end));
     std::unique_ptr<Stream> stream(new Stream(state));
+    state->timer = loop.timer();
     state->channel = TRY(loop.watch(std::move(worker.channel)));
     state->in = TRY(loop.watch(std::move(worker.in)));
     state->out = TRY(loop.watch(std::move(worker.out)));

@@ -18,7 +18,7 @@ from lib.harness import PATIENCE, SANDBOXD, SOURCE, check, main, same, scenario,
 SHELL = ['/bin/sh', '-c']
 TEXT = 'version = 1\nname = "t"\nisolation = "sandbox"\n[process]\nargv = ["/bin/sh", "-c", "echo hello; exit 3"]\n'
 LOOP = 'echo ready; while :; do sleep 0.02; done'
-IN, IN_END, RESIZE, SIGNAL, DETACH, OUT, ERR, CREDIT, RESULT = 1, 2, 3, 4, 5, 16, 17, 18, 19
+IN, IN_END, RESIZE, SIGNAL, DETACH, TAKEN, OUT, ERR, CREDIT, RESULT = 1, 2, 3, 4, 5, 6, 16, 17, 18, 19
 
 
 class Http(http.client.HTTPConnection):
@@ -95,6 +95,8 @@ class Stream:
             self.held += piece
         length, kind = struct.unpack('>IB', self.held[:5])
         payload, self.held = self.held[5:5 + length], self.held[5 + length:]
+        if kind in (OUT, ERR):
+            self.send(TAKEN, struct.pack('>I', length))
         return kind, payload
 
     def until_result(self):

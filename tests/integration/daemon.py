@@ -36,7 +36,7 @@ def shims_of(root):
         try:
             with open(f'/proc/{pid}/cmdline', 'rb') as file:
                 words = file.read().split(b'\0')
-            if words[0] == b'sandbox-shim' and root.path.encode() in b' '.join(words):
+            if words[1].startswith(b'shim:') and root.path.encode() in b' '.join(words):
                 found.add((int(pid), start_time(pid)))
         except (OSError, IndexError):
             pass
@@ -161,9 +161,9 @@ def socket_activation(root):
             early.connect(place)
             early.sendall(b'GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
             # LISTEN_PID must be the daemon's own: a shell knows it before it becomes the daemon.
-            script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+            script = 'export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"'
             daemon = subprocess.Popen(['/bin/sh', '-c', script, 'sh', SANDBOXD, '--root', root.path], close_fds=False,
-                                      preexec_fn=lambda: os.dup2(listener.fileno(), 3, inheritable=True),
+                                      preexec_fn=lambda: (os.dup2(listener.fileno(), 3), os.set_inheritable(3, True)),
                                       stderr=subprocess.PIPE)
             try:
                 early.settimeout(PATIENCE)

@@ -13,7 +13,7 @@ TEST(StreamFrames, HaveTheFormThatTheDocumentSays)
     EXPECT_EQ(encode_frame(FrameType::out, "ab"), std::string("\0\0\0\2\x10"
                                                               "ab",
                                                               7));
-    EXPECT_EQ(encode_credit(0x01020304), std::string("\0\0\0\4\x12\1\2\3\4", 9));
+    EXPECT_EQ(encode_credit(FrameType::credit, 0x01020304), std::string("\0\0\0\4\x12\1\2\3\4", 9));
     EXPECT_EQ(encode_steer({.kind = Steer::Kind::resize, .rows = 24, .cols = 300}),
               std::string("\0\0\0\4\3\0\x18\1\x2c", 9));
 }
