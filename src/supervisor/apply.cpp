@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "supervisor/apply.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <map>
 
@@ -8,6 +10,7 @@
 #include "supervisor/apply_step.hpp"
 #include "supervisor/context.hpp"
 #include "supervisor/planning.hpp"
+#include "sys/deadline.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::supervisor {
@@ -15,6 +18,8 @@ namespace sandbox::supervisor {
 namespace {
 
 constexpr std::size_t kMostRunningPlan = 16U << 20;  // as embedded.cpp
+constexpr Millis kLaunchTakes{30'000};  // some 50 ms; the boot deadline is 15 s, docs/protocol.md
+constexpr int kGlanceMs = 5;
 constexpr std::string_view kRestartClaim = "restart";  // shim/journal.hpp: kRestartVerb
 
 std::string folder_of_file(const std::string& file)
@@ -67,6 +72,26 @@ Resolved resolve_file(const Host& host, const DropIn& file, Start start)
     return resolved;
 }
 
+bool is_launching(ledger::State state)
+{
+    return ledger::is_active(state) && state != ledger::State::running &&
+           state != ledger::State::paused;
+}
+
+// Somebody else's launch is on its way, maybe that of an apply which was cut short: what comes of
+// it is what counts.
+Result<ledger::Sandbox> await_launch(ledger::Ledger& ledger, ledger::Sandbox row)
+{
+    const auto deadline = sys::Deadline::after(kLaunchTakes);
+    while (is_launching(row.state) && supervisor::is_alive(*row.shim) && !deadline.passed()) {
+        poll(nullptr, 0, kGlanceMs);
+        auto now = TRY(ledger.find(row.id));
+        if (!now || !now->shim) break;
+        row = std::move(*now);
+    }
+    return row;
+}
+
 // What the ledger holds, and whether it lives. Nothing where there is no ledger yet.
 Result<std::vector<desired::Present>> read_present(const Host& host)
 {
@@ -81,6 +106,7 @@ Result<std::vector<desired::Present>> read_present(const Host& host)
     const std::string boot = TRY(sys::boot_id());
     for (ledger::Sandbox& row : TRY(ledger->list(ledger::ListScope::live))) {
         desired::Present one;
+        if (row.shim && is_launching(row.state)) row = TRY(await_launch(*ledger, std::move(row)));
         one.of_this_boot = (row.shim ? row.shim->boot_id : row.created.boot_id) == boot;
         one.alive = row.shim && supervisor::is_alive(*row.shim);
         if (one.alive && !ledger::is_active(row.state)) {
