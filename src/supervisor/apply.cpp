@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostRunningPlan = 16U << 20;  // as embedded.cpp
 constexpr Millis kLaunchTakes{30'000};  // some 50 ms; the boot deadline is 15 s, docs/protocol.md
-constexpr int kGlanceMs = 5;
+constexpr int kLaunchPauseMs = 5;
 constexpr std::string_view kRestartClaim = "restart";  // shim/journal.hpp: kRestartVerb
 
 std::string folder_of_file(const std::string& file)
@@ -84,7 +84,7 @@ Result<ledger::Sandbox> await_launch(ledger::Ledger& ledger, ledger::Sandbox row
 {
     const auto deadline = sys::Deadline::after(kLaunchTakes);
     while (is_launching(row.state) && supervisor::is_alive(*row.shim) && !deadline.passed()) {
-        poll(nullptr, 0, kGlanceMs);
+        poll(nullptr, 0, kLaunchPauseMs);
         auto now = TRY(ledger.find(row.id));
         if (!now || !now->shim) break;
         row = std::move(*now);
