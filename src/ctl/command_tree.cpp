@@ -57,6 +57,7 @@ constexpr auto kNamed = std::to_array<Named>({
     {"--filter", "KEY=VALUE", WordKind::none},
     {"--from", "OFFSET", WordKind::none},
     {"--from-stderr", "OFFSET", WordKind::none},
+    {"--interval", "DURATION", WordKind::none},
     {"--max-size", "SIZE", WordKind::none},
     {"--output", "FORMAT", WordKind::none},
     {"--overlay", "FILE", WordKind::file},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/command_line.hpp"
 
+#include "ctl/terminal.hpp"
+
 #include <gtest/gtest.h>
 
 namespace sandbox::ctl {
@@ -41,6 +43,72 @@ Answer answer(const Words& words)
     if (const Answer* a = std::get_if<Answer>(&parsed)) return *a;
     ADD_FAILURE() << "taken: " << words.front();
     return {};
+}
+
+TEST(CommandLine, LeavesEverythingBehindTheNameToTheSessionsCommand)
+{
+    for (const Words& words :
+         {Words{"exec", "-it", "-eA=b", "-w", "/tmp", "web", "ls", "-la", "--help", "--"},
+          Words{"exec", "-i", "-te", "A=b", "--workdir", "/tmp", "web", "--", "ls", "-la", "--help",
+                "--"},
+          Words{"--root", "/r", "exec", "-i", "-t", "--env", "A=b", "-w/tmp", "web", "ls", "-la",
+                "--help", "--"}}) {
+        const auto exec = verb<Exec>(words);
+        EXPECT_EQ(exec.name, "web");
+        EXPECT_EQ(exec.argv, (Words{"ls", "-la", "--help", "--"}));
+        EXPECT_EQ(exec.env, Words{"A=b"});
+        EXPECT_EQ(exec.workdir, "/tmp");
+        EXPECT_TRUE(exec.interactive && exec.terminal && !exec.detach);
+    }
+    const auto plain = verb<Exec>({"--root", "/r", "exec", "web", "--", "true"});
+    EXPECT_EQ(plain.argv, Words{"true"});
+    EXPECT_EQ(verb<Exec>({"exec", "web", "[", "-e", "/x", "]"}).argv,
+              (Words{"[", "-e", "/x", "]"}));
+    const auto full = verb<Exec>({"exec", "-d", "-u", "1000:1000", "--timeout", "30s",
+                                  "--expect-plan", "sha256:0", "--detach-keys", "ctrl-x", "web",
+                                  "sh"});
+    EXPECT_TRUE(full.detach);
+    EXPECT_EQ(full.user, "1000:1000");
+    EXPECT_EQ(full.timeout, "30s");
+    EXPECT_EQ(full.expect_plan, "sha256:0");
+    EXPECT_EQ(full.detach_keys, "ctrl-x");
+}
+
+TEST(CommandLine, RefusesSessionsThatCannotBeMeant)
+{
+    EXPECT_EQ(answer({"exec", "web"}).status, kOurFailure);
+    EXPECT_EQ(answer({"exec"}).status, kOurFailure);
+    EXPECT_EQ(answer({"exec", "-di", "web", "true"}).status, kOurFailure);
+    EXPECT_EQ(answer({"attach"}).status, kOurFailure);
+    EXPECT_EQ(answer({"attach", "--from", "x", "web"}).status, kOurFailure);
+    EXPECT_EQ(answer({"sessions"}).status, 2);
+}
+
+TEST(CommandLine, KnowsTheVerbsOfSessions)
+{
+    const auto attach = verb<Attach>(
+        {"attach", "--session", "s2", "--from", "10", "--from-stderr", "20", "--no-stdin", "web"});
+    EXPECT_EQ(attach.session, "s2");
+    EXPECT_EQ(attach.from, 10U);
+    EXPECT_EQ(attach.from_stderr, 20U);
+    EXPECT_TRUE(attach.no_stdin);
+    EXPECT_FALSE(verb<Attach>({"attach", "web"}).from);
+    EXPECT_EQ(verb<Sessions>({"sessions", "web"}).name, "web");
+    EXPECT_EQ(verb<Kill>({"kill", "--session", "s2", "web"}).session, "s2");
+    EXPECT_TRUE(verb<RunVerb>({"run", "-it", "a"}).terminal);
+}
+
+TEST(DetachKeysOption, IsKeysBetweenCommas)
+{
+    EXPECT_EQ(parse_detach_keys("ctrl-p,ctrl-q").value(), "\x10\x11");
+    EXPECT_EQ(parse_detach_keys("ctrl-P").value(), "\x10");
+    EXPECT_EQ(parse_detach_keys("a,ctrl-[,b").value(), "a\x1b"
+                                                       "b");
+    EXPECT_EQ(parse_detach_keys("ctrl-\\").value(), "\x1c");
+    EXPECT_EQ(parse_detach_keys("").value(), "");
+    for (const char* wrong : {"ctrl-", "ctrl-1", "ctrl-pp", "ab", "alt-x", "ctrl-p,,q"}) {
+        EXPECT_FALSE(parse_detach_keys(wrong)) << wrong;
+    }
 }
 
 TEST(CommandLine, KnowsEveryVerb)
@@ -209,6 +277,46 @@ TEST(CommandLine, AnswersWrongUsageOfRunWith125)
     }
     // A word that is the value of --root does not make it a run.
     EXPECT_EQ(answer({"--root", "run", "ps", "--bogus"}).status, 2);
+}
+
+TEST(CommandLine, TypesTheVerbsBetweenLaunchAndRemoval)
+{
+    const auto verb_of = [](const Words& words) { return std::get<Command>(parse(words)).verb; };
+    const auto create = std::get<Create>(
+        verb_of({"create", "--name", "n", "--rm", "p", "--", "/bin/echo", "--", "[a,b]"}));
+    EXPECT_EQ(create.profile, "p");
+    EXPECT_TRUE(create.remove);
+    EXPECT_EQ(create.argv, (Words{"/bin/echo", "--", "[a,b]"}));
+    const auto start = std::get<Start>(verb_of({"start", "-a", "-i", "n"}));
+    EXPECT_TRUE(start.attach && start.interactive && !start.detach);
+    EXPECT_EQ(std::get<Start>(verb_of({"start", "-d", "a", "b"})).names, (Words{"a", "b"}));
+    EXPECT_EQ(std::get<Restart>(verb_of({"restart", "-t", "3", "a"})).time, "3");
+    EXPECT_EQ(std::get<Pause>(verb_of({"pause", "a", "b"})).names, (Words{"a", "b"}));
+    EXPECT_EQ(std::get<Resume>(verb_of({"resume", "a"})).names, Words{"a"});
+    EXPECT_EQ(std::get<Touch>(verb_of({"touch", "a"})).names, Words{"a"});
+    const auto stats = std::get<StatsVerb>(verb_of({"stats", "-f", "--interval", "50ms"}));
+    EXPECT_TRUE(stats.follow && stats.names.empty());
+    EXPECT_EQ(stats.interval, "50ms");
+    const auto events = std::get<Events>(verb_of({"events", "-f", "--since", "17", "a"}));
+    EXPECT_EQ(events.since, "17");
+    EXPECT_EQ(events.name, "a");
+    for (const Words& words : std::vector<Words>{{"create"},
+                                                 {"create", "p", "--plan", "f"},
+                                                 {"create", "--plan", "f", "-e", "A=B"},
+                                                 {"start"},
+                                                 {"start", "-a", "-d", "n"},
+                                                 {"start", "-i", "n"},
+                                                 {"start", "-a", "n", "m"}}) {
+        EXPECT_EQ(answer(words).status, 125) << words.back();
+    }
+    for (const Words& words : std::vector<Words>{{"restart"},
+                                                 {"pause"},
+                                                 {"resume"},
+                                                 {"touch"},
+                                                 {"events", "a", "b"},
+                                                 {"stats", "--interval"}}) {
+        EXPECT_EQ(answer(words).status, 2) << words.back();
+    }
 }
 
 TEST(CommandLine, HelpsWithStatus0)

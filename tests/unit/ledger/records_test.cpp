@@ -21,7 +21,7 @@ TEST(LedgerStates, AllowExactlyTheListedTransitions)
         "created>dead",       "running>paused",   "running>stopped",  "running>dead",
         "paused>running",     "paused>stopped",   "paused>dead",      "stopped>resolved",
         "stopped>prepared",   "failed>resolved",  "failed>prepared",  "dead>resolved",
-        "dead>prepared"};
+        "dead>prepared",      "created>prepared"};
     for (const State from : kAllStates) {
         for (const State to : kAllStates) {
             const std::string name = std::string(to_string(from)) + ">" +
@@ -38,6 +38,23 @@ TEST(LedgerStates, CanBeRemovedFromEveryState)
     for (const State from : kAllStates) {
         EXPECT_EQ(may_become(from, State::deleted), from != State::deleted);
     }
+}
+
+TEST(LedgerStates, RestWhereNothingRunsAndAStartIsLegal)
+{
+    for (const State state : kAllStates) {
+        Sandbox resting;
+        resting.state = state;
+        const bool startable = state == State::created || state == State::stopped ||
+                               state == State::failed || state == State::dead;
+        EXPECT_EQ(rests(resting), startable) << to_string(state);
+        EXPECT_TRUE(!rests(resting) || may_become(state, State::prepared)) << to_string(state);
+    }
+    // On its way to run: its shim has it.
+    Sandbox launching;
+    launching.state = State::created;
+    launching.shim = self();
+    EXPECT_FALSE(rests(launching));
 }
 
 TEST(LedgerWords, RoundTripAndRefuseUnknownOnes)
