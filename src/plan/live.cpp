@@ -39,17 +39,16 @@ Status merge_resources(ResourcePlan& runs, const ResourcePlan& wanted)
         return fail(Code::conflict,
                     "limits are held by another cgroup hierarchy than at the start");
     }
-    std::vector<std::string> all;
-    std::ranges::set_union(runs.controllers, wanted.controllers, std::back_inserter(all));
-    if (runs.version == CgroupVersion::v1 && all != runs.controllers) {
-        std::vector<std::string> missing;
-        std::ranges::set_difference(wanted.controllers, runs.controllers,
-                                    std::back_inserter(missing));
+    std::vector<std::string> missing;
+    std::ranges::set_difference(wanted.controllers, runs.controllers, std::back_inserter(missing));
+    if (runs.version == CgroupVersion::v1 && !missing.empty()) {
         return fail(Code::conflict, "cgroup v1: " + joined(missing) +
                                         " was not joined at the start, and joining it under "
                                         "running processes could miss one");
     }
-    runs.controllers = std::move(all);
+    // v1: it stays in every hierarchy that it joined. v2: a controller that is passed on and not
+    // needed limits nothing.
+    if (runs.version == CgroupVersion::v2) runs.controllers = wanted.controllers;
     runs.workload = wanted.workload;
     return {};
 }

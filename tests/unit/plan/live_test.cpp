@@ -134,6 +134,7 @@ TEST(PlanLiveRevision, OnCgroupV2PassesAnotherControllerOn)
     const ExecutionPlan revision = live_revision(runs, wanted).value();
     EXPECT_EQ(revision->resources, wanted->resources);
     EXPECT_EQ(revision, wanted);
+    EXPECT_EQ(live_revision(wanted, runs).value(), runs);
 }
 
 TEST(PlanChanges, TellWhatTheProfileSaysFromWhatFollowsFromTheHost)
