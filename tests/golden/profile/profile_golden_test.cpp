@@ -106,9 +106,6 @@ TEST_P(ShippedProfile, AsksForNothingThatIsNotEnforcedToday)
     EXPECT_EQ(profile.network, Network{});
     EXPECT_FALSE(profile.resources.disk || profile.resources.io_weight);
     EXPECT_TRUE(profile.secrets.empty() && !profile.process.terminal);
-    EXPECT_FALSE(profile.lifecycle.ttl || profile.lifecycle.health ||
-                 profile.lifecycle.idle_timeout);
-    EXPECT_EQ(profile.lifecycle.restart, RestartPolicy::no);
     for (const Mount& mount : profile.mounts) EXPECT_NE(mount.type, MountType::volume);
 }
 
