@@ -26,7 +26,7 @@ namespace sandbox::shim {
 // Descriptors that came with the request; any may be invalid.
 struct ClientEnds {
     sys::UniqueFd in;   // read end of the pipe the client feeds
-    sys::UniqueFd out;  // the client's own: only the log worker ever holds them
+    sys::UniqueFd out;  // the client's own: only log workers ever write to them
     sys::UniqueFd err;
     sys::UniqueFd attached;  // stream of a client that is attached to the terminal from the start
 };

@@ -62,6 +62,8 @@ public:
     [[nodiscard]] Status write_down(std::vector<audit::Body> events);
     [[nodiscard]] Status session_opened(audit::SessionOpened event);
     [[nodiscard]] Status acted(std::string verb, std::string why);
+    // Another process is the log worker of the profile's process now.
+    [[nodiscard]] Status log_worker_replaced(const sys::ProcessIdentity& worker);
     [[nodiscard]] Status tell(audit::Body event);
     // Everything of the workload was seen to have stopped, or to go on again.
     [[nodiscard]] Status paused(std::string why);

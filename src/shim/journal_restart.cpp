@@ -35,6 +35,15 @@ Status Journal::tell(audit::Body event)
     return transaction.commit();
 }
 
+Status Journal::log_worker_replaced(const sys::ProcessIdentity& worker)
+{
+    observed(ledger::EntryKind::log_worker, ledger::encode(worker));
+    auto transaction = TRY(ledger_.begin());
+    TRY_VOID(write_observed(transaction));
+    TRY_VOID(append(transaction, {audit::Acted{"log-worker", "it was killed; another follows"}}));
+    return transaction.commit();
+}
+
 Status Journal::change_state(ledger::State state, std::string verb, std::string why)
 {
     auto transaction = TRY(ledger_.begin());

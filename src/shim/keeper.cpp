@@ -24,7 +24,6 @@ namespace {
 namespace oci = driver::oci;
 
 constexpr int kMostMessages = 64;                 // of one session before others get a turn
-constexpr Millis kDrainDeadline{5'000};           // after everything that could write was killed
 constexpr std::size_t kMostInitPacket = 4U << 10; // wire::kMaxInitPacket
 
 constexpr int kSignalBase = 128;   // a shell's convention, also docker's and podman's
@@ -100,6 +99,7 @@ Status Keeper::open_for_business()
         service_watch_ = TRY(
             loop_.when_readable(generation_.service->fd(), [this] { on_service(); }));
     }
+    TRY_VOID(watch_log());
     TRY_VOID(start_watching());
     sessions_.emplace(generation_, journal_, loop_, [this] {
         if (clocks_) clocks_->touch();
@@ -222,26 +222,6 @@ void Keeper::end(ledger::Exit exit, std::string why)
     if (generation_.launched->channel.valid()) kill_everything();
     if (sessions_) sessions_->service_ended(wire_exit(exit));
     await_log();
-}
-
-void Keeper::finish()
-{
-    over_ = true;
-    loop_.stop();
-}
-
-void Keeper::await_log()
-{
-    if (!generation_.log) return finish();
-    // Usually the pipes closed with the workload, and the worker has ended by now or is about to.
-    const auto ended = loop_.when_readable(generation_.log->ended.get(), [this] {
-        if (!sessions_ || sessions_->service_is_drained()) return finish();
-        loop_.forget(*log_watch_);
-        sessions_->on_service_drained([this] { finish(); });
-    });
-    if (ended) log_watch_ = *ended;
-    const auto late = loop_.after(kDrainDeadline, [this] { finish(); });
-    if (!ended || !late) finish();
 }
 
 Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running)

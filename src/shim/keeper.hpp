@@ -92,7 +92,10 @@ private:
     void save_end() const;
     void end(ledger::Exit exit, std::string why = {});
     void kill_everything();
+    [[nodiscard]] Status watch_log();
+    void on_log_worker_ended();
     void await_log();
+    void on_drained();
     void finish();
 
     Generation& generation_;
@@ -106,6 +109,7 @@ private:
     std::optional<Loop::Token> service_watch_;
     std::optional<Loop::Token> init_watch_;
     std::optional<Loop::Token> log_watch_;
+    bool log_is_drained_ = false;
     std::optional<ledger::Exit> exit_;
     std::string exit_why_;
     bool over_ = false;  // nothing more to wait for

@@ -21,7 +21,8 @@ struct LogRecord {
     std::uint64_t offset = 0;
     std::string log;
     bool partial = false;
-    std::uint64_t dropped = 0;  // supervisor stream only: bytes lost to the size cap before here
+    // Supervisor stream only: bytes lost before here, to the size cap or with a killed log worker.
+    std::uint64_t dropped = 0;
     bool operator==(const LogRecord&) const = default;
 };
 
@@ -35,7 +36,14 @@ std::string encode(const LogRecord& record);
 // Cuts a stream into records. `time` of a record is that of the chunk that completed it.
 class LineSplitter {
 public:
-    explicit LineSplitter(Stream stream) : stream_(stream) {}
+    // `offset`: of the first byte that will be fed.
+    explicit LineSplitter(Stream stream, std::uint64_t offset = 0)
+        : stream_(stream), offset_(offset)
+    {
+    }
+
+    // Bytes of a line that has not ended.
+    std::size_t held() const noexcept { return line_.size(); }
 
     // Calls emit(LogRecord&&) for each whole line or full-length piece.
     template <class Emit>
@@ -68,7 +76,7 @@ private:
     LogRecord take(const std::string& time, bool partial);
 
     Stream stream_;
-    std::uint64_t offset_ = 0;
+    std::uint64_t offset_;
     std::string line_;
 };
 

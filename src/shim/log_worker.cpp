@@ -38,7 +38,10 @@ std::string now_rfc3339()
 // One stream on its way from the workload to the log and to the client.
 class Drain {
 public:
-    Drain(LogInput input, Stream stream) : input_(std::move(input)), splitter_(stream) {}
+    Drain(LogInput input, Stream stream, StreamProgress& progress)
+        : input_(std::move(input)), splitter_(stream, progress.read), progress_(progress)
+    {
+    }
 
     int fd() const { return input_.from.get(); }
     bool open() const { return input_.from.valid(); }
@@ -49,9 +52,11 @@ public:
         if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
         if (count <= 0) return close(log);
         const std::string_view chunk(buffer.data(), static_cast<std::size_t>(count));
+        progress_.read += chunk.size();
         // A full disk loses records, never the workload: the writer counts what it dropped.
         splitter_.feed(chunk, now_rfc3339(),
                        [&](LogRecord&& record) { static_cast<void>(log.append(record)); });
+        progress_.logged = progress_.read - splitter_.held();
         // The log first: a client that stopped reading must not keep output out of it.
         forward(input_.copy_as == Output::terminal ? safe_.feed(chunk) : std::string(chunk));
     }
@@ -60,6 +65,7 @@ private:
     void close(LogWriter& log)
     {
         if (auto last = splitter_.finish(now_rfc3339())) static_cast<void>(log.append(*last));
+        progress_.logged = progress_.read.load();
         if (input_.copy_as == Output::terminal) forward(safe_.finish());
         input_.from.reset();
         input_.copy.reset();
@@ -85,6 +91,7 @@ private:
 
     LogInput input_;
     LineSplitter splitter_;
+    StreamProgress& progress_;
     TerminalSanitiser safe_;
 };
 
@@ -127,8 +134,23 @@ void rename_marker(char* marker)
     std::memcpy(marker, renamed.data(), renamed.size());
 }
 
+// The first words of a worker that follows a killed one.
+void tell_loss(LogWriter& log, LogProgress::Streams& streams)
+{
+    LogRecord record{.time = now_rfc3339(),
+                     .stream = Stream::supervisor,
+                     .log = "the log worker was killed: what it held is lost, another one goes on"};
+    for (StreamProgress& stream : streams) {
+        record.dropped += stream.read - stream.logged;
+        stream.logged = stream.read.load();
+    }
+    static_cast<void>(log.append(record));
+}
+
+enum class Place { first, follower };
+
 [[noreturn]] void work(const std::string& log_dir, LogLimits limits, LogInput out, LogInput err,
-                       int alive)
+                       LogProgress::Streams& progress, int alive, Place place)
 {
     prctl(PR_SET_NAME, "sandbox-log", 0, 0, 0);
     std::signal(SIGPIPE, SIG_IGN);
@@ -138,12 +160,53 @@ void rename_marker(char* marker)
     keep_only({out.from.get(), out.copy.get(), err.from.get(), err.copy.get(), alive});
     auto log = LogWriter::open(log_dir, limits);
     if (!log) _exit(1);
-    Drain out_drain(std::move(out), Stream::out);
-    Drain err_drain(std::move(err), Stream::err);
+    if (place == Place::follower) tell_loss(*log, progress);
+    Drain out_drain(std::move(out), Stream::out, progress[0]);
+    Drain err_drain(std::move(err), Stream::err, progress[1]);
     failpoint("log.begin");
     drain_all(*log, out_drain, err_drain);
     failpoint("log.drained");
     _exit(0);
+}
+
+// A worker that dies again and again, and reads nothing in between, is not helped by another.
+constexpr int kMostDeaths = 8;
+
+struct Started {
+    sys::Pidfd process;
+    sys::UniqueFd ended;
+};
+
+Result<Started> start(const LogSpares& spares, LogInput out, LogInput err, char* marker,
+                      Place place)
+{
+    // Opening here reports a bad folder before anything runs.
+    TRY_VOID(LogWriter::open(spares.log_dir, spares.limits));
+    sys::Pipe alive = TRY(sys::make_pipe());
+    auto child = TRY(sys::clone_process({}));
+    if (child.pid == 0) {
+        rename_marker(marker);
+        work(spares.log_dir, spares.limits, std::move(out), std::move(err),
+             spares.progress.streams(), alive.write.get(), place);
+    }
+    return Started{sys::Pidfd(std::move(child.pidfd), child.pid), std::move(alive.read)};
+}
+
+Result<LogInput> duplicate(const LogInput& input)
+{
+    LogInput copy;
+    copy.from = TRY(sys::duplicate(input.from.get()));
+    if (input.copy.valid()) copy.copy = TRY(sys::duplicate(input.copy.get()));
+    copy.copy_as = input.copy_as;
+    return copy;
+}
+
+bool was_killed(const sys::Pidfd& process)
+{
+    // It hung up a moment before it can be waited for.
+    constexpr Millis kMoment{1'000};
+    const auto status = process.wait_exit(sys::Deadline::after(kMoment));
+    return status && *status && ((*status)->signal != 0 || (*status)->code != 0);
 }
 
 }  // namespace
@@ -151,15 +214,37 @@ void rename_marker(char* marker)
 Result<LogWorker> start_log_worker(const std::string& log_dir, LogLimits limits, LogInput out,
                                    LogInput err, char* marker)
 {
-    // Opening here reports a bad folder before anything runs.
-    TRY_VOID(LogWriter::open(log_dir, limits));
-    sys::Pipe alive = TRY(sys::make_pipe());
-    auto child = TRY(sys::clone_process({}));
-    if (child.pid == 0) {
-        rename_marker(marker);
-        work(log_dir, limits, std::move(out), std::move(err), alive.write.get());
+    LogSpares spares;
+    spares.log_dir = log_dir;
+    spares.limits = limits;
+    spares.out = TRY(duplicate(out));
+    spares.err = TRY(duplicate(err));
+    spares.progress = TRY(LogProgress::make());
+    auto started = TRY(start(spares, std::move(out), std::move(err), marker, Place::first));
+    return LogWorker{std::move(started.process), std::move(started.ended), std::move(spares)};
+}
+
+Result<bool> revive(LogWorker& worker, char* marker)
+{
+    if (!worker.spares) return false;
+    LogSpares& spares = *worker.spares;
+    if (!spares.vacant) {
+        const std::uint64_t come_to = spares.progress.streams()[0].read +
+                                      spares.progress.streams()[1].read;
+        spares.deaths = come_to == spares.come_to ? spares.deaths + 1 : 1;
+        spares.come_to = come_to;
+        spares.vacant = was_killed(worker.process);
     }
-    return LogWorker{sys::Pidfd(std::move(child.pidfd), child.pid), std::move(alive.read)};
+    if (!spares.vacant || spares.deaths > kMostDeaths) {
+        worker.spares.reset();
+        return false;
+    }
+    auto started = TRY(start(spares, TRY(duplicate(spares.out)), TRY(duplicate(spares.err)), marker,
+                             Place::follower));
+    spares.vacant = false;
+    worker.process = std::move(started.process);
+    worker.ended = std::move(started.ended);
+    return true;
 }
 
 }  // namespace sandbox::shim

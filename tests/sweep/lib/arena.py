@@ -22,7 +22,10 @@ from harness import Tap, bind, check, until  # noqa: E402
 
 FAILPOINT_BIN = os.environ.get('SANDBOX_FAILPOINT_BIN_DIR') or os.path.join(
     harness.SOURCE, 'build-failpoints', 'bin')
-ACTIVE = ('prepared', 'created', 'running', 'paused')
+# 'created' rests: no launch commits it alone.
+ACTIVE = ('prepared', 'running', 'paused')
+# Every point and syscall, or a sample of a few minutes (dev/sweep).
+WHOLE = os.environ.get('SANDBOX_SWEEP') == 'whole'
 WORKLOAD_UID = 1000  # the profile's default user
 
 # Blocks all signals that can be blocked and writes the number of each that comes.
@@ -118,6 +121,7 @@ class Arena:
     def __init__(self, title):
         self.title = title
         self.cases = self.leaks = self.harmed = 0
+        self.lasting = {'long'}  # profiles whose workload does not end by itself
         self.points = set()
         self.crun_files = set(glob.glob('/tmp/crun.*'))
         self.root = harness.Root()
@@ -224,7 +228,7 @@ class Arena:
                           if now['id'] == sandbox['id'] and now['state'] in ACTIVE]
                 continue
             lives_on = True
-            if sandbox['profile'] == 'long':  # even while it is being launched
+            if sandbox['profile'] in self.lasting:  # even while it is being launched
                 ended = self.root.ctl('rm', '-f', sandbox['id'])
                 wrong += [] if ended.code == 0 else [f'rm -f of what lives on: {ended}']
             try:
@@ -277,14 +281,17 @@ class Arena:
             wrong.append(f'audit verify: {verified}')
         for record in self.records():
             if record['event'] == 'exited':
-                exits[record['sandbox']] += 1
+                exits[tuple(record.get(key) for key in ('sandbox', 'generation')) +
+                      (record['body'].get('session') or '',)] += 1
         wrong += [f'{count} exits of {sandbox}' for sandbox, count in exits.items() if count > 1]
         for sandbox in self.victims():
             told = [r['body'] for r in self.records()
-                    if r['event'] == 'exited' and r['sandbox'] == sandbox['id']]
+                    if r['event'] == 'exited' and r['sandbox'] == sandbox['id']
+                    and not r['body'].get('session')
+                    and r['generation'] == sandbox.get('generation', r['generation'])]
             kept = sandbox['exit']
-            if told and (not kept or kept['reason'] != told[0]['reason']):
-                wrong.append(f'audit tells {told[0]}, the ledger {kept}')
+            if told and (not kept or kept['reason'] != told[-1]['reason']):
+                wrong.append(f'audit tells {told[-1]}, the ledger {kept}')
         return wrong
 
     def bystanders(self):
@@ -383,5 +390,5 @@ def wanted(name):
     return not sys.argv[1:] or any(word in name for word in sys.argv[1:])
 
 
-__all__ = ['ACTIVE', 'Arena', 'arguments', 'check', 'processes', 'run', 'signal', 'until', 'wanted',
+__all__ = ['ACTIVE', 'WHOLE', 'Arena', 'arguments', 'check', 'processes', 'run', 'signal', 'until', 'wanted',
            'with_argument']

@@ -65,6 +65,7 @@ protected:
         out_.reset();
         err_.reset();
         ASSERT_NE(VALUE(sys::poll_one(worker_->ended.get(), POLLIN, shortly())), 0);
+        worker_->spares.reset();
     }
     std::vector<LogRecord> records() const { return records_of(dir_.file("logs/log.jsonl")); }
     std::string text_of(Stream stream) const
@@ -211,6 +212,70 @@ TEST_F(Worker, HoldsNoDescriptorButItsOwn)
     std::size_t beyond_standard = 0;
     for (const int n : numbers) beyond_standard += n > 2 ? 1 : 0;
     EXPECT_EQ(beyond_standard, 6U);
+}
+
+TEST_F(Worker, IsFollowedByAnotherWhenItIsKilled)
+{
+    start(Output::plain, Output::log_only);
+    EXPECT_OK(sys::write_all(out_.get(), "one\n"));
+    std::string seen(4, '\0');
+    ASSERT_EQ(read(client_out_.get(), seen.data(), seen.size()), 4);
+    const int first = worker_->process.pid();
+    EXPECT_OK(worker_->process.send_signal(SIGKILL));
+    ASSERT_TRUE(VALUE(worker_->process.wait_ended(shortly())));
+    EXPECT_OK(sys::write_all(out_.get(), "two\n"));
+    EXPECT_TRUE(VALUE(revive(*worker_, marker_.data())));
+    EXPECT_NE(worker_->process.pid(), first);
+    ASSERT_EQ(read(client_out_.get(), seen.data(), seen.size()), 4);
+    EXPECT_EQ(seen, "two\n");
+    out_.reset();
+    err_.reset();
+    ASSERT_TRUE(VALUE(worker_->process.wait_ended(shortly())));
+    EXPECT_FALSE(VALUE(revive(*worker_, marker_.data()))) << "it had drained both streams";
+    EXPECT_FALSE(worker_->spares);
+    const auto written = records();
+    ASSERT_EQ(written.size(), 3U);
+    EXPECT_EQ(written[0].log, "one");
+    EXPECT_EQ(written[1].stream, Stream::supervisor);
+    EXPECT_EQ(written[1].dropped, 0U);
+    EXPECT_EQ(written[2].log, "two");
+    EXPECT_EQ(written[2].offset, 4U);
+    worker_.reset();
+}
+
+TEST_F(Worker, SaysHowMuchAKilledOneHeld)
+{
+    start(Output::plain, Output::log_only);
+    EXPECT_OK(sys::write_all(out_.get(), "half a line"));
+    std::string seen(11, '\0');
+    ASSERT_EQ(read(client_out_.get(), seen.data(), seen.size()), 11);
+    EXPECT_OK(worker_->process.send_signal(SIGKILL));
+    ASSERT_TRUE(VALUE(worker_->process.wait_ended(shortly())));
+    EXPECT_TRUE(VALUE(revive(*worker_, marker_.data())));
+    EXPECT_OK(sys::write_all(out_.get(), ", and its end\n"));
+    out_.reset();
+    err_.reset();
+    ASSERT_TRUE(VALUE(worker_->process.wait_ended(shortly())));
+    const auto written = records();
+    ASSERT_EQ(written.size(), 2U);
+    EXPECT_EQ(written[0].dropped, 11U);
+    EXPECT_EQ(written[1].log, ", and its end");
+    EXPECT_EQ(written[1].offset, 11U);
+}
+
+TEST_F(Worker, IsNotFollowedForEverWhereNoneLives)
+{
+    start(Output::log_only, Output::log_only);
+    int followers = -1;
+    do {
+        EXPECT_OK(worker_->process.send_signal(SIGKILL));
+        ASSERT_TRUE(VALUE(worker_->process.wait_ended(shortly())));
+        ++followers;
+        ASSERT_LT(followers, 20);
+    } while (VALUE(revive(*worker_, marker_.data())));
+    EXPECT_GT(followers, 3);
+    EXPECT_FALSE(worker_->spares);
+    worker_.reset();
 }
 
 TEST(StartLogWorker, ReportsAFolderItCannotUseBeforeAnythingRuns)
