@@ -259,7 +259,9 @@ private:
     // Verbs that only say whether they succeeded, and those that show one thing.
     Status act()
     {
-        const Service service = TRY(open());
+        // A start resolves the plan again, and needs the host for that.
+        const bool starts = call_.operation == Operation::restart;
+        const Service service = TRY(open(starts ? Need::plan : Need::ledger));
         const std::string& name = call_.reference;
         switch (call_.operation) {
         case Operation::inspect: return answer(TRY(service->inspect(name)));

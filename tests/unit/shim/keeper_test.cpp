@@ -120,8 +120,7 @@ protected:
     Peer greeted()
     {
         Peer peer = connect();
-        EXPECT_EQ(peer.hear(),
-                  Reply(greeting(sandbox_id_.str())));
+        EXPECT_EQ(peer.hear(), Reply(greeting(sandbox_id_.str())));
         return peer;
     }
 
@@ -359,6 +358,59 @@ TEST_F(Kept, ClosesTheDoorWithoutAWordToWhatItDoesNotServe)
     }
     say_service(wire::Exit{wire::ExitOutcome::exited, 0});
     finish();
+}
+
+TEST_F(Kept, RefusesToPauseAGenerationThatIsNotThePresentOne)
+{
+    keep();
+    Peer peer = greeted();
+    for (const Request& request : {Request(PauseRequest{2}), Request(ResumeRequest{7})}) {
+        peer.say(request);
+        const auto reply = peer.hear();
+        ASSERT_TRUE(reply && std::holds_alternative<Rejected>(*reply));
+        EXPECT_NE(std::get<Rejected>(*reply).why.find("generation 1"), std::string::npos);
+    }
+    EXPECT_EQ(VALUE(ledger_.find(sandbox_id_))->state, ledger::State::running);
+    // Nothing is frozen: to let it go on is nothing.
+    peer.say(ResumeRequest{1});
+    EXPECT_EQ(peer.hear(), Reply(Accepted{}));
+    peer.say(TouchRequest{});
+    EXPECT_EQ(peer.hear(), Reply(Accepted{}));
+    say_service(wire::Exit{wire::ExitOutcome::exited, 0});
+    finish();
+}
+
+TEST_F(Kept, KnowsThatAPersonEndedItHoweverItLeft)
+{
+    keep();
+    Peer peer = greeted();
+    peer.say(StopRequest{60'000});
+    EXPECT_EQ(peer.hear(), Reply(Accepted{}));
+    say_service(wire::Exit{wire::ExitOutcome::exited, 5});
+    finish();
+    EXPECT_EQ(keeper_->cause(), EndCause::asked);
+}
+
+TEST_F(Kept, KnowsThatASignalWhichIsNoEndLeftItToItself)
+{
+    keep();
+    Peer peer = greeted();
+    peer.say(SignalRequest{SIGUSR1});
+    EXPECT_EQ(peer.hear(), Reply(Accepted{}));
+    say_service(wire::Exit{wire::ExitOutcome::signaled, SIGUSR1});
+    finish();
+    EXPECT_EQ(keeper_->cause(), EndCause::workload);
+}
+
+TEST_F(Kept, KnowsThatItsTimeWasOver)
+{
+    keep(Millis{20});
+    await_death_of_init();
+    finish();
+    EXPECT_EQ(keeper_->cause(), EndCause::timed_out);
+    std::string all;
+    for (const auto& queued : VALUE(ledger_.queued_audit())) all += queued.line;
+    EXPECT_NE(all.find("process.timeout is 20ms"), std::string::npos);
 }
 
 TEST_F(Kept, PutsEveryActIntoTheAudit)
