@@ -15,6 +15,7 @@ namespace sandbox::control {
 
 namespace {
 
+constexpr int kBehindStreams = 3;
 constexpr std::size_t kAnswerBytes = 64U << 10;
 
 Error gone()
@@ -32,7 +33,9 @@ Result<HttpClient> HttpClient::connect(const std::string& socket_path)
     if (!socket && socket.error().errnum() == ECONNREFUSED) {
         return fail(Code::not_found, "nobody listens on " + socket_path);
     }
-    client.socket_ = TRY(std::move(socket));
+    // Where the caller's standard streams are closed it has one of their numbers, and the console
+    // would take it for theirs.
+    client.socket_ = TRY(sys::duplicate(TRY(std::move(socket)).get(), kBehindStreams));
     return client;
 }
 
@@ -43,7 +46,8 @@ Status HttpClient::ready()
         pollfd wait{socket_.get(), POLLIN, 0};
         if (poll(&wait, 1, 0) == 0) return {};
     }
-    socket_ = TRY(sys::unix_connect(path_, sys::SocketType::stream));
+    socket_ = TRY(sys::duplicate(TRY(sys::unix_connect(path_, sys::SocketType::stream)).get(),
+                                 kBehindStreams));
     return {};
 }
 

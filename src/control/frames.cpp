@@ -30,7 +30,7 @@ void put(std::string& bytes, std::uint32_t value, unsigned size)
 
 bool is_known(std::uint8_t type)
 {
-    return (type >= 1 && type <= 6) || (type >= 16 && type <= 19) || type == 32 || type == 33;
+    return (type >= 1 && type <= 7) || (type >= 16 && type <= 19) || type == 32 || type == 33;
 }
 
 }  // namespace

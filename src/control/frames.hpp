@@ -22,6 +22,7 @@ enum class FrameType : std::uint8_t {
     signal = 4,    // u8 number
     detach = 5,
     taken = 6,     // u32: so many bytes of output were passed on
+    gone = 7,      // u8: who read stream 1 or 2 (out, err) has gone
     // From the server.
     out = 16,
     err = 17,

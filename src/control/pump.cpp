@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "base/terminal.hpp"
 #include "control/frames.hpp"
@@ -55,8 +56,12 @@ public:
         if (put < 0 && errno != EINTR && errno != EAGAIN) {
             fd_ = -1;
             held_.clear();
+            gone_ = true;
         }
     }
+
+    // Once: its reader went away.
+    bool take_gone() { return std::exchange(gone_, false); }
 
     // How much of what the daemon sent was passed on since the last call. A reader that has gone
     // counts as having taken everything.
@@ -71,6 +76,7 @@ public:
 private:
     int fd_;
     std::size_t owed_ = 0;  // bytes as the daemon sent them
+    bool gone_ = false;
     std::size_t passed_ = 0;  // bytes as they were written, escapes included
     bool sanitise_;
     TerminalSanitiser safe_;
@@ -87,6 +93,8 @@ public:
         for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
         sigprocmask(SIG_BLOCK, &set, &before_);
         fd_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+        // Not among the console's numbers, where those are closed.
+        if (auto high = sys::duplicate(fd_.get(), STDERR_FILENO + 1)) fd_ = std::move(*high);
     }
     ~Signals() override { sigprocmask(SIG_SETMASK, &before_, nullptr); }
     int fd() const override { return fd_.get(); }
@@ -150,6 +158,8 @@ private:
 
     void tell_what_was_taken()
     {
+        if (out_.take_gone()) to_ += encode_frame(FrameType::gone, "\1");
+        if (err_.take_gone()) to_ += encode_frame(FrameType::gone, "\2");
         const std::size_t taken = out_.take_passed() + err_.take_passed();
         if (taken == 0 || result_) return;
         to_ += encode_credit(FrameType::taken, static_cast<std::uint32_t>(taken));

@@ -120,6 +120,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
             return to_worker.size() <= kInputCredit;
         case FrameType::in_end: input_ended = true; return true;
         case FrameType::taken: return take_allowance(frame);
+        case FrameType::gone: return take_gone(frame);
         case FrameType::resize:
         case FrameType::signal:
         case FrameType::detach: return steer(frame);
@@ -134,6 +135,15 @@ struct Stream::State : std::enable_shared_from_this<State> {
         allowance += *more;
         await_last_output();
         read_output_when_there_is_room();
+        return true;
+    }
+
+    // The workload is told by EPIPE, as it would be without us.
+    bool take_gone(const Frame& frame)
+    {
+        if (frame.payload != "\1" && frame.payload != "\2") return false;
+        (frame.payload == "\1" ? out : err).reset();
+        await_last_output();
         return true;
     }
 

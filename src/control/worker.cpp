@@ -80,10 +80,14 @@ struct ChildEnds {
     int err = -1;
 };
 
+// Waiting and following are for a client that the daemon had; whatever else began is brought to its
+// end, with or without the daemon.
+enum class Outlive { no, yes };
+
 // Standard streams and channel in place, everything else of the daemon's closed.
-void settle(const ChildEnds& ends)
+void settle(const ChildEnds& ends, Outlive outlive)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (outlive == Outlive::no) prctl(PR_SET_PDEATHSIG, SIGKILL);
     // Above what is about to be overwritten.
     const int channel = fcntl(ends.channel, F_DUPFD, 10);
     const int null = open("/dev/null", O_RDWR);
@@ -136,13 +140,14 @@ Result<Streams> make_streams()
     return streams;
 }
 
-Result<Worker> fork_worker(Streams streams, const std::function<void()>& body)
+Result<Worker> fork_worker(Streams streams, Outlive outlive, const std::function<void()>& body)
 {
     sys::SocketPair pair = TRY(sys::socket_pair(sys::SocketType::stream));
     sys::CloneResult child = TRY(sys::clone_process({}));
     if (child.pid == 0) {
         settle({pair.second.get(), streams.in.read.get(), streams.out.write.get(),
-                streams.err.write.get()});
+                streams.err.write.get()},
+               outlive);
         body();
         _exit(0);
     }
@@ -157,12 +162,13 @@ Result<Worker> start_worker(const Call& call, const Work& work)
 {
     Streams streams;
     if (call.upgraded) streams = TRY(make_streams());
-    return fork_worker(std::move(streams), [&] { run_call(call, work); });
+    const Outlive outlive = call.duration == Duration::quick ? Outlive::yes : Outlive::no;
+    return fork_worker(std::move(streams), outlive, [&] { run_call(call, work); });
 }
 
 Result<Worker> start_task(const std::function<void(int channel)>& task)
 {
-    return fork_worker({}, [&] { task(kChannel); });
+    return fork_worker({}, Outlive::yes, [&] { task(kChannel); });
 }
 
 std::string encode(const Head& head)

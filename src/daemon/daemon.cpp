@@ -30,6 +30,7 @@ using control::Worker;
 
 // systemd's own default is 90 s before SIGKILL; calls at work have most of it.
 constexpr Millis kDrainTime{60'000};
+constexpr Millis kLastPass{10'000};
 constexpr Millis kTenderPause{5'000};  // before one that died is started again
 
 std::string version_json()
@@ -164,7 +165,16 @@ private:
         log_.write(kNotice, "stopping: no new calls; sandboxes go on");
         tender_timer_->cancel();
         tender_.reset();
-        server_.drain(kDrainTime, [this] { loop_.stop(); });
+        server_.drain(kDrainTime, [this] { await_tender_end(); });
+    }
+
+    // It sees that its channel is closed when its pass is over; one that is long ends without us.
+    void await_tender_end()
+    {
+        if (tender_process_) {
+            static_cast<void>(tender_process_->wait_exit(sys::Deadline::after(kLastPass)));
+        }
+        loop_.stop();
     }
 
     void feed_watchdog(Millis interval)
