@@ -209,9 +209,7 @@ def overlays(root):
 
 @scenario
 def unsupported_requirements(root):
-    for text in ('[network]\nmode = "egress"\nallow = ["a.example:443"]\n', '[lifecycle]\nrestart = "always"\n',
-                 '[lifecycle]\nttl = "2h"\n', '[resources]\ndisk = "1GiB"\n',
-                 '[lifecycle]\nhealth = { argv = ["/bin/true"], interval = "10s", timeout = "2s", retries = 3 }\n',
+    for text in ('[network]\nmode = "egress"\nallow = ["a.example:443"]\n', '[resources]\ndisk = "1GiB"\n',
                  '[[mount]]\ntype = "volume"\nsource = "data"\ntarget = "/d"\n', '[rootfs]\nsource = "image:x"\n'):
         found = denials(root, root.profile(text=text))
         check(found and all(d['class'] in ('UNSUPPORTED_REQUIREMENT', 'REQUIRED_CONTROL_UNAVAILABLE') for d in found),
