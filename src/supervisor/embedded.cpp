@@ -226,7 +226,7 @@ Status EmbeddedService::kill(std::string_view reference, int signal)
 {
     const Listed listed = TRY(find(reference));
     const bool runs = ledger::is_active(listed.sandbox.state) && !ledger::rests(listed.sandbox);
-    if (!runs && !listed.restart_due_ns) return fail(not_running(listed.sandbox));
+    if (!runs && !listed.restart_due_ns) return fail(does_not_run(listed.sandbox));
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     auto connection = TRY(reach_shim(listed.sandbox.id));
     return expect_accepted(connection, shim::SignalRequest{signal});

@@ -87,7 +87,7 @@ Result<EmbeddedService::Reached> EmbeddedService::reach(std::string_view referen
     Listed listed = TRY(find(reference));
     const ledger::State state = listed.sandbox.state;
     if (!ledger::is_active(state) || ledger::rests(listed.sandbox)) {
-        return fail(not_running(listed.sandbox));
+        return fail(does_not_run(listed.sandbox));
     }
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     auto connection = TRY(reach_shim(listed.sandbox.id));
@@ -126,7 +126,7 @@ Result<Stats> EmbeddedService::stats(std::string_view reference)
 {
     const Listed listed = TRY(find(reference));
     if (!listed.shim_alive || !ledger::is_active(listed.sandbox.state)) {
-        return fail(not_running(listed.sandbox));
+        return fail(does_not_run(listed.sandbox));
     }
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_only));
     // Where it was launched, whatever the configuration says today.
@@ -137,7 +137,7 @@ Result<Stats> EmbeddedService::stats(std::string_view reference)
         }
         return read_stats(listed.sandbox, entry.name);
     }
-    return fail(not_running(listed.sandbox));
+    return fail(does_not_run(listed.sandbox));
 }
 
 Status EmbeddedService::events(const EventQuery& query, const EventSink& sink)

@@ -10,7 +10,7 @@ Error dead_shim(const ledger::Sandbox& sandbox)
                                    "): run 'sandboxctl reconcile'"};
 }
 
-Error not_running(const ledger::Sandbox& sandbox)
+Error does_not_run(const ledger::Sandbox& sandbox)
 {
     return {Code::conflict, sandbox.name.str() + " does not run (state " +
                                 std::string(ledger::to_string(sandbox.state)) + ")"};

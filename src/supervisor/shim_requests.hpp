@@ -13,7 +13,7 @@ inline constexpr Millis kShimAnswer{10'000};  // docs/protocol.md: reply deadlin
 // Active by the ledger, and nobody is there.
 Error dead_shim(const ledger::Sandbox& sandbox);
 // "NAME does not run (state …)".
-Error not_running(const ledger::Sandbox& sandbox);
+Error does_not_run(const ledger::Sandbox& sandbox);
 
 // Sends it and waits for the answer; a refusal is Code::conflict with the shim's own words.
 [[nodiscard]] Status expect_accepted(ShimConnection& connection, const shim::Request& request);
