@@ -122,6 +122,7 @@ def the_daemon_sweeps_what_died(root):
     root.ctl('run', '-d', '--name', 'second', root.profile(), '--', *SHELL, COUNT)
     [(shim, _)] = shims_of(root)
     os.kill(shim, signal.SIGKILL)
+    until(lambda: root.one('second')['state'] == 'dead', 'its end')
     root.daemon.send_signal(signal.SIGHUP)
     until(lambda: root.daemon_log().count('shim_process') >= 2, 'the second reconcile')
     check('SIGHUP' in root.daemon_log(), 'and when SIGHUP asks for one')
