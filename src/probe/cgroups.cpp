@@ -27,16 +27,17 @@ namespace cgroup = sys::cgroup;
 namespace name = facts::name;
 
 constexpr std::string_view kProbePrefix = "sandbox-probe-";
-constexpr Millis kFreezeLimit{200};
-constexpr Millis kRemoveLimit{500};
+// Microseconds on an idle host. A busy one is no reason to say for ten minutes that it cannot kill.
+constexpr Millis kFreezeLimit{2'000};
+constexpr Millis kRemoveLimit{2'000};
 constexpr std::string_view kTestMemory = "67108864";  // 64 MiB, a whole number of any page size
 
 struct Limit {
     std::string_view fact;
-    std::string_view controller;     // v2 spelling
+    std::string_view controller;  // v2 spelling
     std::string_view v1_controller;
     std::string_view v1_file;
-    std::string_view v1_value;       // empty: what the file already holds
+    std::string_view v1_value;  // empty: what the file already holds
     std::string_view v2_file;
     std::string_view v2_value;
 };
