@@ -27,8 +27,8 @@ enum class Start { all, only_autostart };
                                                   const std::vector<DropIn>& files, Start start);
 
 // Reads the ledger, decides, and unless it only looks, acts: one apply at a time on this state.
-// `told` is what a former pass said of files that cannot be applied: the same again is not written
-// into the audit log a second time.
+// `told` is what a former pass complained of: the same again is not written into the audit log a
+// second time.
 struct ApplyOrder {
     std::vector<Resolved> files;
     desired::Scope scope;
@@ -37,7 +37,8 @@ struct ApplyOrder {
 };
 [[nodiscard]] Result<ApplyResult> carry_out(EmbeddedService& service, const ApplyOrder& order);
 
-// Everything that is wrong with the files of a result, as one text.
+// What is wrong with an item or with all of a result, as text; empty: nothing.
+std::string complaint_of(const Applied& item);
 std::string complaints(const ApplyResult& result);
 
 }  // namespace sandbox::supervisor

@@ -51,6 +51,12 @@ std::string folder_of(const std::string& file)
     return slash == std::string::npos ? std::string() : file.substr(0, slash);
 }
 
+// Of a file that only lies there nobody needs to know whether it could run.
+bool is_wrong(const Wanted& wanted)
+{
+    return !wanted.plan && (wanted.start || wanted.name.empty());
+}
+
 class Differ {
 public:
     Differ(const std::vector<Wanted>& wanted, const std::vector<Present>& present,
@@ -92,7 +98,7 @@ private:
 
     std::optional<Step> judge(const Wanted& wanted)
     {
-        if (!wanted.plan) return judge_bad(wanted);
+        if (is_wrong(wanted)) return judge_bad(wanted);
         if (!wanted.start) return std::nullopt;
         Step step;
         if (const auto before = names_.find(wanted.name); before != names_.end()) {
@@ -139,14 +145,28 @@ private:
         return step;
     }
 
+    // A file that is wrong claims what it last said; of one that is not ours to see we know nothing.
+    bool still_claims(const std::string& source, const std::string& name) const
+    {
+        const auto file = std::ranges::find(wanted_, source, &Wanted::file);
+        if (file == wanted_.end()) return !is_whole(folder_of(source));
+        return is_wrong(*file) || (file->start && file->name == name);
+    }
+
+    bool is_whole(const std::string& folder) const
+    {
+        return std::ranges::find(scope_.folders, folder) != scope_.folders.end();
+    }
+
     // False: it is somebody else's, and the step says so.
-    static bool may_touch(const Wanted& wanted, const Present& present, Step& step)
+    bool may_touch(const Wanted& wanted, const Present& present, Step& step) const
     {
         if (!present.managed) {
             step.why = "a sandbox of this name was made by run: remove it (sandboxctl rm " +
                        wanted.name + "), or rename the profile";
         } else if (present.managed->origin == Origin::profiles_d &&
-                   wanted.origin == Origin::apply && present.managed->source != wanted.file) {
+                   wanted.origin == Origin::apply && present.managed->source != wanted.file &&
+                   still_claims(present.managed->source, wanted.name)) {
             step.why = present.managed->source +
                        " keeps the sandbox of this name: change that file";
         } else {
@@ -216,15 +236,14 @@ private:
         if (!one.managed || kept_.contains(one.row.id)) return std::nullopt;
         const std::string& source = one.managed->source;
         const auto file = std::ranges::find(wanted_, source, &Wanted::file);
-        const bool whole = std::ranges::find(scope_.folders, folder_of(source)) !=
-                           scope_.folders.end();
+        if (file != wanted_.end() && is_wrong(*file)) return std::nullopt;
         Step step;
         step.action = Deed::remove;
         step.name = one.row.name.str();
         step.file = source;
         step.present = one.row.id;
         if (file == wanted_.end()) {
-            if (!whole) return std::nullopt;
+            if (!is_whole(folder_of(source))) return std::nullopt;
             step.why = "its file is gone or masked";
         } else if (!file->start && one.managed->origin == Origin::apply) {
             return std::nullopt;  // applied by a person, who may remove it

@@ -16,7 +16,7 @@ namespace sandbox::supervisor::desired {
 struct Wanted {
     std::string file;
     std::string name;                         // the profile's; empty when it cannot be read
-    std::optional<plan::ExecutionPlan> plan;  // nothing: wrong or denied
+    std::optional<plan::ExecutionPlan> plan;  // nothing: wrong, denied, or not to be started
     ledger::Origin origin = ledger::Origin::apply;
     bool start = true;  // false: it only lies there (profiles.d without autostart)
 };

@@ -109,7 +109,9 @@ def only_autostart_is_desired(root):
     folders = Folders(root)
     folders.put('up')
     os.rename(root.profile('down', SERVE), folders.own + '/down.toml')
-    folders.settle_running(['up'], 'what asks for autostart runs, what does not lies there')
+    os.rename(root.profile('vm', SERVE, isolation=''), folders.own + '/vm.toml')  # no such driver here
+    done = folders.settle_running(['up'], 'what asks for autostart runs, what does not lies there')
+    check(done is None or done.code == 0, 'whether it could run or not', done)
     os.rename(root.profile('up', SERVE), folders.own + '/up.toml')
     folders.settle_running([], 'without autostart it goes')
     same(root.ctl('apply', 'down').code, 0, 'a person applies one by its name')

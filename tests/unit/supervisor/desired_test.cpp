@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
 
 #include "../ledger/support.hpp"
 #include "../resolve/world.hpp"
@@ -177,9 +183,9 @@ TEST(DesiredDiff, RemovesWhatItsFileNoLongerAsksFor)
     EXPECT_EQ(gone.action, Deed::remove);
     EXPECT_EQ(gone.name, "web");
     EXPECT_EQ(gone.file, kFile);
-    Wanted lies_there = wanted();
-    lies_there.start = false;
+    Wanted lies_there{kFile, "web", std::nullopt, Origin::apply, false};
     EXPECT_EQ(only(diff({lies_there}, {running()}, {{kFolder}, Asker::pass})).action, Deed::remove);
+    EXPECT_TRUE(diff({lies_there}, {}, {{kFolder}, Asker::pass}).empty());
     // The same file with another name inside: the new one is made, the old one goes.
     const auto steps = diff({wanted([](auto& p) { p.name = "shop"; })}, {running()}, {});
     ASSERT_EQ(steps.size(), 2U);
@@ -252,6 +258,141 @@ TEST(DesiredDiff, OfWhatItAskedForHasNothingMoreToDo)
     const Step again = only(diff({changed}, {present}, {}));
     EXPECT_EQ(again.action, Deed::nothing);
     EXPECT_TRUE(again.pending.empty());
+}
+
+// A little world: files that say something, sandboxes that are in some state.
+class World {
+public:
+    explicit World(std::uint32_t seed) : random_(seed)
+    {
+        for (unsigned i = 0; i < 6; ++i) {
+            const std::string name = kNames.at(random_() % kNames.size());
+            if (chance(2)) wanted_.push_back(file(i, name));
+            if (chance(2)) add(i + 1, kNames.at(random_() % kNames.size()));
+        }
+    }
+
+    std::vector<Step> look(Asker asker) { return diff(wanted_, present_, {{"/d"}, asker}); }
+
+    // As the hands would, if all went well.
+    void do_all(const std::vector<Step>& steps)
+    {
+        for (const Step& step : steps) {
+            const auto at = std::ranges::find_if(
+                present_, [&](const Present& p) { return step.present == p.row.id; });
+            switch (step.action) {
+            case Deed::remove: present_.erase(at); break;
+            case Deed::create:
+                present_.push_back(made(100 + static_cast<unsigned>(present_.size()), step));
+                break;
+            case Deed::replace:
+                *at = made(200 + static_cast<unsigned>(present_.size()), step);
+                break;
+            case Deed::start:
+            case Deed::update:
+                at->plan = step.plan;
+                at->row.state = State::running;
+                at->alive = true;
+                break;
+            default: break;
+            }
+            if (step.adopt && step.action != Deed::replace) at->managed = step.behind;
+        }
+    }
+
+    bool holds() const
+    {
+        std::set<std::string> names;
+        for (const Present& p : present_) {
+            if (!names.insert(p.row.name.str()).second) return false;
+        }
+        return true;
+    }
+
+private:
+    bool chance(unsigned one_in) { return random_() % one_in == 0; }
+
+    Wanted file(unsigned number, const std::string& name)
+    {
+        Wanted w{"/d/" + std::to_string(number) + ".toml", name, std::nullopt, Origin::apply, true};
+        if (chance(3)) w.origin = Origin::profiles_d;
+        w.start = !chance(4);
+        if (!chance(5)) w.plan = some_plan(name);
+        if (!w.plan && chance(2)) w.name.clear();
+        return w;
+    }
+
+    plan::ExecutionPlan some_plan(const std::string& name)
+    {
+        const bool pids = chance(2);
+        const bool argv = chance(3);
+        static std::map<std::tuple<std::string, bool, bool>, plan::ExecutionPlan> known;
+        const auto key = std::make_tuple(name, pids, argv);
+        if (const auto found = known.find(key); found != known.end()) return found->second;
+        auto plan = web([&](profile::Profile& p) {
+            p.name = name;
+            if (pids) p.resources.pids = 9;
+            if (argv) p.process.argv = {"/bin/other"};
+        });
+        return known.emplace(key, std::move(plan)).first->second;
+    }
+
+    void add(unsigned number, const std::string& name)
+    {
+        Present p = running(number);
+        p.row.name = SandboxName(name);
+        if (!holds_name(name)) return;
+        constexpr std::array kStates{State::running, State::paused, State::stopped,
+                                     State::failed,  State::dead,   State::prepared};
+        p.row.state = kStates.at(random_() % kStates.size());
+        p.alive = ledger::is_active(p.row.state) && !chance(4);
+        p.of_this_boot = !chance(3);
+        p.plan = some_plan(name);
+        if (chance(8)) p.plan.reset();
+        p.managed = Managed{p.row.id, chance(2) ? Origin::apply : Origin::profiles_d,
+                            "/d/" + std::to_string(random_() % 8) + ".toml"};
+        if (chance(5)) p.managed.reset();
+        present_.push_back(std::move(p));
+    }
+
+    bool holds_name(const std::string& name) const
+    {
+        return std::ranges::none_of(present_,
+                                    [&](const Present& p) { return p.row.name.str() == name; });
+    }
+
+    Present made(unsigned number, const Step& step)
+    {
+        Present p = running(number + static_cast<unsigned>(random_() % 1000) * 1000);
+        p.row.name = SandboxName(step.name);
+        p.plan = step.plan;
+        p.managed = step.behind;
+        p.managed->sandbox = p.row.id;
+        return p;
+    }
+
+    static constexpr std::array<const char*, 4> kNames{"web", "shop", "mail", "db"};
+    std::mt19937 random_;
+    std::vector<Wanted> wanted_;
+    std::vector<Present> present_;
+};
+
+TEST(DesiredDiff, OfWhateverWasThereHasNothingToDoOnceItWasDone)
+{
+    for (std::uint32_t seed = 0; seed < 300; ++seed) {
+        for (const Asker asker : {Asker::person, Asker::pass}) {
+            World world(seed);
+            world.do_all(world.look(asker));
+            EXPECT_TRUE(world.holds()) << "seed " << seed;
+            for (const Step& step : world.look(asker)) {
+                const bool rests = step.action == Deed::nothing || step.action == Deed::keep ||
+                                   step.action == Deed::refuse;
+                EXPECT_TRUE(rests && !step.adopt)
+                    << "seed " << seed << ": " << to_string(step.action) << " " << step.name << " "
+                    << step.file << ": " << step.why;
+            }
+        }
+    }
 }
 
 }  // namespace
