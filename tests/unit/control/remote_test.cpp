@@ -182,6 +182,9 @@ protected:
                 },
                 sink);
         };
+        parts.limits.header_time = Millis(300);
+        parts.limits.body_time = Millis(300);
+        parts.limits.idle_time = Millis(600);
         Server server(loop, std::move(parts));
         if (server.listen(std::move(listener), getegid())) loop.run();
     }
@@ -354,6 +357,22 @@ TEST_F(Remote, OperationIdsAnswerOnce)
     EXPECT_EQ(raw("/v1/sandboxes/x/stop?timeout=1500ms", "k"), "HTTP/1.1 200");
     EXPECT_EQ(raw("/v1/sandboxes/x/stop?timeout=1s", "k"), "HTTP/1.1 409");
     EXPECT_EQ(raw("/v1/sandboxes/x/stop?timeout=1s", "k2"), "HTTP/1.1 504");
+}
+
+TEST_F(Remote, WhoSaysHalfAWordIsCutOff)
+{
+    const auto said = [&](const std::string& text) {
+        const sys::UniqueFd socket =
+            sys::unix_connect(folder_ + "/s", sys::SocketType::stream).value();
+        EXPECT_TRUE(sys::write_all(socket.get(), text).has_value());
+        return sys::read_all(socket.get(), 1U << 16).value();
+    };
+    EXPECT_TRUE(said("GET /v1/vers").starts_with("HTTP/1.1 408"));
+    EXPECT_TRUE(
+        said("POST /v1/plan HTTP/1.1\r\nContent-Length: 9\r\n\r\n{").starts_with("HTTP/1.1 408"));
+    EXPECT_EQ(said(""), "");
+    // Our own connection was idle all that time: the client makes a new one.
+    EXPECT_TRUE(service().list(false).has_value());
 }
 
 TEST(RemoteSocket, WithoutADaemonThereIsNone)
