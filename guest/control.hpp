@@ -21,6 +21,7 @@ struct ControlState {
     Gatekeeper gate;
     Secrets secrets;
     wire::ServiceState service = wire::ServiceState::not_started;
+    std::int32_t service_exit = 0;  // exit code, or minus the signal
     bool poweroff = false;
 };
 

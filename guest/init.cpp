@@ -61,6 +61,7 @@ void Init::turn()
                                 static_cast<short>(POLLIN | (told_.empty() ? 0 : POLLOUT)));
     at_signals_ = poller_.watch(signals_.get(), POLLIN);
     if (control_) control_->watch(poller_);
+    if (events_) events_->watch(poller_);
     for (const auto& session : sessions_) session->watch(poller_);
     if (!poller_.wait(timeout(now_ms()))) {
         ended_ = true;  // poll fails on broken arguments only: better gone than spinning
@@ -79,7 +80,12 @@ void Init::turn()
         if (const auto opened = session->take_opened()) tell(*opened);
         if (const auto over = session->take_ended()) tell(*over);
     }
+    announce_service();
     std::erase_if(sessions_, [](const auto& session) { return session->done(); });
+    if (events_) {
+        events_->handle(poller_, now);
+        if (events_->done()) events_.reset();
+    }
     flush_told();
     // Last: a stream taken now is watched from the next turn on.
     if ((poller_.ready(at_channel_) & ~POLLOUT) != 0) take_packet();
@@ -91,6 +97,7 @@ int Init::timeout(std::int64_t now) const
 {
     std::int64_t first = kill_at_;
     for (const auto& session : sessions_) first = std::min(first, session->deadline());
+    if (events_) first = std::min(first, events_->deadline());
     if (first == kNever) return -1;
     return static_cast<int>(
         std::clamp<std::int64_t>(first - now, 0, std::numeric_limits<int>::max()));
@@ -135,10 +142,31 @@ void Init::accept(const wire::Pass& pass, std::vector<sys::UniqueFd> fds)
         sessions_.push_back(std::make_unique<Session>(std::move(stream), pass.session, pass.leaf,
                                                       std::move(fds), boot_, state_.gate));
         return;
+    case wire::Port::events:
+        // Ours to speak on first, and only with the nonce. A new stream replaces the old.
+        if (!state_.gate.provisioned)
+            return refuse_stream(std::move(stream), pass, wire::WireError::not_provisioned,
+                                 "events before PROVISION");
+        events_ = std::make_unique<Events>(std::move(stream), state_.secrets.event_nonce(),
+                                           event_sequence_, boot_.heartbeat_ms);
+        announced_ = wire::ServiceState::not_started;
+        return;
     default:
         refuse_stream(std::move(stream), pass, wire::WireError::not_ready,
                       "nothing listens on this port");
     }
+}
+
+void Init::announce_service()
+{
+    for (const auto& session : sessions_) {
+        if (!session->is_service() || session->leader() == 0) continue;
+        state_.service = session->is_running() ? wire::ServiceState::running
+                                               : wire::ServiceState::starting;
+    }
+    if (state_.service == announced_ || !events_) return;
+    announced_ = state_.service;
+    events_->tell_service(state_.service, state_.service_exit);
 }
 
 void Init::refuse_stream(sys::UniqueFd stream, const wire::Pass& pass, wire::WireError error,
@@ -179,7 +207,10 @@ void Init::reap()
         for (const auto& session : sessions_) {
             if (session->leader() != (*reaped)->pid) continue;
             session->leader_exited((*reaped)->status);
-            if (session->is_service()) state_.service = wire::ServiceState::exited;
+            if (!session->is_service()) continue;
+            state_.service = wire::ServiceState::exited;
+            const sys::ExitStatus& status = (*reaped)->status;
+            state_.service_exit = status.signal != 0 ? -status.signal : status.code;
         }
     }
 }

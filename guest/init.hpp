@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "guest/control.hpp"
+#include "guest/events.hpp"
 #include "guest/poller.hpp"
 #include "guest/session.hpp"
 #include "sys/fd.hpp"
@@ -40,6 +41,7 @@ private:
     template <class M>
     void tell(const M& message);
     void flush_told();
+    void announce_service();
     void begin_stop(std::int64_t now);
     bool stopped(std::int64_t now) const;
     void signal_all(int number);
@@ -50,6 +52,9 @@ private:
     Poller poller_;
     ControlState state_;
     std::unique_ptr<Control> control_;
+    std::unique_ptr<Events> events_;
+    std::uint64_t event_sequence_ = 0;
+    wire::ServiceState announced_ = wire::ServiceState::not_started;  // on this event stream
     std::vector<std::unique_ptr<Session>> sessions_;
     std::deque<wire::ByteVector> told_;  // packets that the channel has not taken yet
     bool ended_ = false;

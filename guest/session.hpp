@@ -44,6 +44,7 @@ public:
     bool done() const noexcept { return state_ == State::done; }
     // 0 when there is no process (any more).
     pid_t leader() const noexcept { return leader_; }
+    bool is_running() const noexcept { return state_ == State::running; }
     bool is_service() const noexcept { return open_.kind == wire::SessionKind::service; }
     const std::string& name() const noexcept { return name_; }
     // Why the start failed, once, for the log.

@@ -218,6 +218,7 @@ void Keeper::end(ledger::Exit exit, std::string why)
     if (!why.empty()) exit_why_ = std::move(why);
     if (health_) health_->stop();
     if (clocks_) clocks_->stop();
+    if (guest_events_) guest_events_->stop();
     // Whatever the workload left running ends with it; nobody writes to the logs after that.
     if (generation_.launched->channel.valid()) kill_everything();
     if (sessions_) sessions_->service_ended(wire_exit(exit));

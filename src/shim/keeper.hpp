@@ -10,6 +10,7 @@
 #include "channel/door.hpp"
 #include "shim/control_protocol.hpp"
 #include "shim/generation.hpp"
+#include "shim/guest_events.hpp"
 #include "shim/health_check.hpp"
 #include "shim/journal.hpp"
 #include "shim/limits.hpp"
@@ -80,6 +81,7 @@ private:
     void send_signal(int signal);
     void begin_stop(Millis timeout, EndCause cause, std::string why);
     void blame(EndCause cause) noexcept;
+    [[nodiscard]] Status watch_guest();
     [[nodiscard]] Status start_watching();
     [[nodiscard]] Status watch_lifecycle();
     void move_ttl(std::optional<Millis> before, std::optional<Millis> now);
@@ -119,6 +121,7 @@ private:
     sys::Deadline ttl_;
     std::int64_t started_ns_ = sys::boottime_ns();
     // Watch through loop_, which stands above them.
+    std::optional<GuestEvents> guest_events_;
     std::optional<Clocks> clocks_;
     std::optional<OomWatch> oom_;
     std::optional<HealthCheck> health_;

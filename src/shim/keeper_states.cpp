@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 
+#include <cerrno>
+
 #include "base/failpoint.hpp"
 #include "canon/json.hpp"
 #include "shim/freezer.hpp"
@@ -12,8 +14,32 @@ namespace sandbox::shim {
 
 namespace oci = driver::oci;
 
+// docs/protocol.md, port 5002: only frames there count as signs of life of PID 1.
+Status Keeper::watch_guest()
+{
+    auto stream = open_port(generation_.launched->channel.get(), wire::Port::events);
+    // Gone already: its channel says so.
+    if (!stream && stream.error().errnum() == EPIPE) return {};
+    if (!stream) return fail(stream.error());
+    GuestEvents::Listener listener;
+    listener.violated = [this](const std::string& why) {
+        static_cast<void>(journal_.tell(audit::Violation{"guest.events", why, 1}));
+    };
+    listener.silent = [this](const std::string& why) {
+        if (exit_ || ending_ != Ending::none) return;
+        static_cast<void>(journal_.tell(audit::Violation{"guest.liveness", why, 1}));
+        exit_why_ = why;
+        ending_ = Ending::killed;
+        kill_everything();
+    };
+    guest_events_.emplace(loop_, EventStream(std::move(*stream), generation_.event_nonce),
+                          Millis{wire::kLivenessMs}, std::move(listener));
+    return guest_events_->start();
+}
+
 Status Keeper::start_watching()
 {
+    TRY_VOID(watch_guest());
     const plan::ExecutionPlan& plan = *generation_.plan;
     const driver::Binding& binding = generation_.request.binding;
     if (const auto& timeout = plan->process.timeout) {

@@ -236,7 +236,7 @@ TEST_F(GuestControl, OutlivesBrokenPackets)
 TEST_F(GuestControl, TellsAPeerThatNothingListens)
 {
     start_ready();
-    for (const auto port : {wire::Port::events, wire::Port::bridge}) {
+    for (const auto port : {wire::Port::network, wire::Port::bridge}) {
         const sys::UniqueFd fd = pass_stream(channel_.get(), port, "x");
         char bytes[512];
         const ssize_t got = ::recv(fd.get(), bytes, sizeof bytes, 0);

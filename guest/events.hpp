@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "guest/outbox.hpp"
+#include "guest/poller.hpp"
+#include "sys/fd.hpp"
+#include "wire/wire.hpp"
+
+namespace sandbox::guest {
+
+// Port 5002: what PID 1 says of itself, unasked. The stream is made by the host and passed in, the
+// first frame is ours. The sequence goes on across streams.
+class Events {
+public:
+    Events(sys::UniqueFd stream, const wire::Nonce& nonce, std::uint64_t& sequence,
+           std::uint32_t heartbeat_ms);
+
+    void watch(Poller& poller);
+    void handle(const Poller& poller, std::int64_t now);
+    std::int64_t deadline() const noexcept { return quiet_until_; }
+    bool done() const noexcept { return done_; }
+
+    void tell_service(wire::ServiceState state, std::int32_t exit);
+
+private:
+    void beat(std::int64_t now);
+    void rest(std::int64_t now) noexcept;
+    void flush();
+
+    sys::UniqueFd stream_;
+    std::uint64_t& sequence_;
+    std::int64_t heartbeat_ms_;
+    Outbox out_;
+    std::int64_t quiet_until_ = kNever;
+    std::size_t at_stream_ = Poller::kNone;
+    bool done_ = false;
+};
+
+}  // namespace sandbox::guest

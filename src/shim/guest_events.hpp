@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "base/units.hpp"
+#include "shim/loop.hpp"
+#include "sys/fd.hpp"
+#include "wire/wire.hpp"
+
+// Port 5002 on the host's side: what sandbox-init says of itself, and that it is alive. Everything
+// on it is from inside: the first frame must hold the nonce, sequence numbers must grow.
+namespace sandbox::shim {
+
+// One stream, without a clock: bytes in, a verdict out.
+class EventStream {
+public:
+    EventStream(sys::UniqueFd socket, const wire::Nonce& nonce)
+        : socket_(std::move(socket)), nonce_(nonce)
+    {
+    }
+    int fd() const noexcept { return socket_.get(); }
+    void close() noexcept { socket_.reset(); }
+
+    // Reads what is there, once. How many frames came that prove life; Code::corrupt when the peer
+    // broke the protocol (then nothing more may be read), Code::unavailable at its end.
+    [[nodiscard]] Result<std::uint32_t> read_more();
+    const std::optional<wire::ServiceStateEvent>& service() const noexcept { return service_; }
+
+private:
+    [[nodiscard]] Status take_first(std::span<const std::byte>& bytes);
+    [[nodiscard]] Status take(const wire::EventMessage& message);
+
+    sys::UniqueFd socket_;
+    wire::Nonce nonce_;
+    std::array<std::byte, wire::kFirstFrameSize> first_{};
+    std::size_t first_fill_ = 0;
+    wire::FrameDecoder decoder_{wire::Port::events, wire::Direction::to_host, wire::Stage::later};
+    std::uint64_t sequence_ = 0;
+    std::uint32_t frames_ = 0;
+    std::optional<wire::ServiceStateEvent> service_;
+};
+
+// Watches a stream on a loop. A violation closes it and is told; a guest that gave no sign of life
+// for `liveness` is told once, and that is for the owner to act on.
+class GuestEvents {
+public:
+    struct Listener {
+        std::function<void(const std::string& why)> violated;
+        std::function<void(const std::string& why)> silent;
+    };
+    GuestEvents(Loop& loop, EventStream stream, Millis liveness, Listener listener);
+    ~GuestEvents();
+    GuestEvents(const GuestEvents&) = delete;
+    GuestEvents& operator=(const GuestEvents&) = delete;
+
+    [[nodiscard]] Status start();
+    void stop();
+
+private:
+    void on_readable();
+    void on_deadline();
+    [[nodiscard]] Status arm(Millis delay);
+
+    Loop& loop_;
+    EventStream stream_;
+    Millis liveness_;
+    Listener listener_;
+    std::optional<Loop::Token> watch_;
+    std::optional<Loop::Token> timer_;
+    std::int64_t alive_ns_ = 0;  // CLOCK_BOOTTIME of the last sign of life
+    std::int64_t due_ns_ = 0;  // of the timer
+};
+
+}  // namespace sandbox::shim
