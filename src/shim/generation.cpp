@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
+
 #include "base/failpoint.hpp"
 #include "driver/oci/compile.hpp"
 #include "driver/oci/evidence.hpp"
@@ -85,11 +87,13 @@ private:
         return note_folder(EntryKind::run_dir, binding().run_dir.str());
     }
 
+    // A later generation finds it there; whoever reads it meanwhile must never see half of it.
     static Status write_plain(int dir, const char* name, const std::string& text)
     {
-        auto file = TRY(
-            sys::open_at2(dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600, sys::kBeneath));
-        return sys::write_all(file.get(), text);
+        const auto file = sys::open_at2(dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600,
+                                        sys::kBeneath);
+        if (file) return sys::write_all(file->get(), text);
+        return file.error().errnum() == EEXIST ? Status{} : fail(file.error());
     }
 
     Status note_folder(EntryKind kind, const std::string& path)
@@ -103,6 +107,11 @@ private:
     {
         step_ = "cgroup";
         groups_.emplace(TRY(oci::make_groups(plan(), binding())));
+        // By these ours are told from others of the same name, should ours be removed by somebody.
+        for (const auto& [kind, tree] : {std::pair(EntryKind::cgroup_root, &groups_->top),
+                                         std::pair(EntryKind::cgroup_control, &groups_->control),
+                                         std::pair(EntryKind::cgroup_workload, &groups_->workload)})
+            if (*tree) journal_.observed(kind, driver::encode_identity(**tree));
         failpoint("effect.cgroups");
         return {};
     }

@@ -224,12 +224,23 @@ Status EmbeddedService::stop_alive(const Listed& listed, Millis timeout)
 
 Status EmbeddedService::kill(std::string_view reference, int signal)
 {
-    const Listed listed = TRY(find(reference));
-    const bool runs = ledger::is_active(listed.sandbox.state) && !ledger::rests(listed.sandbox);
-    if (!runs && !listed.restart_due_ns) return fail(does_not_run(listed.sandbox));
-    if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
-    auto connection = TRY(reach_shim(listed.sandbox.id));
-    return expect_accepted(connection, shim::SignalRequest{signal});
+    const auto deadline = sys::Deadline::after(kLaunchEnds);
+    Listed listed = TRY(find(reference));
+    while (true) {
+        const bool runs = ledger::is_active(listed.sandbox.state) && !ledger::rests(listed.sandbox);
+        if (runs && !listed.shim_alive) return fail(dead_shim(listed.sandbox));
+        Status sent = fail(does_not_run(listed.sandbox));
+        if (runs || listed.restart_due_ns) {
+            auto connection = TRY(reach_shim(listed.sandbox.id));
+            sent = expect_accepted(connection, shim::SignalRequest{signal});
+            // A refusal is an answer; without one it went down with the connection.
+            if (sent || sent.error().code() == Code::conflict) return sent;
+        }
+        // Between two generations for a moment, or about to be gone.
+        if (!listed.shim_alive || deadline.passed()) return sent;
+        poll(nullptr, 0, kLaunchGlanceMs);
+        listed = TRY(find(listed.sandbox.id.str()));
+    }
 }
 
 Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
@@ -273,8 +284,13 @@ Result<Report> EmbeddedService::clean_dead(const ledger::Sandbox& sandbox)
 {
     ledger_.reset();
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_write));
-    const OpenContext open = TRY(open_context(host_.paths, host_.cgroup_parent()));
-    return reconcile_one(*ledger, open.context, sandbox.id);
+    const std::string parent = host_.cgroup_parent();
+    const OpenContext open = TRY(open_context(host_.paths, parent));
+    Report report = TRY(reconcile_one(*ledger, open.context, sandbox.id));
+    // A shim that was killed could not leave its cgroup; one that others are in stays.
+    TRY_VOID(sys::cgroup::remove_if_empty(open.context.cgroups, driver::shims_cgroup(parent)));
+    TRY_VOID(sys::cgroup::remove_if_empty(open.context.cgroups, parent));
+    return report;
 }
 
 Status EmbeddedService::remove(std::string_view reference, Force force)
