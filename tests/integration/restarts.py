@@ -2,6 +2,7 @@
 """What starts and ends a sandbox without a person: restart policies, health, ttl, idle_timeout."""
 import json
 import os
+import random
 import time
 
 from lib.follow import Follower, events, kill_shim, kinds, lines, shim_alive, state
@@ -143,6 +144,40 @@ def a_shim_killed_between_two_attempts_leaves_nothing(root):
     same(root.ctl('start', 'orphan').code, 0, 'it starts again')
     until(lambda: state(root, 'orphan') == 'restarting', 'the next pause')
     same(root.one('orphan')['generation'], 2, 'in generation 2')
+
+
+def at_some_moment():
+    """Of a cycle whose generations take some 40 ms."""
+    end = time.monotonic() + random.random() * 0.2
+    until(lambda: time.monotonic() > end, 'a moment')
+
+
+@scenario
+def whatever_moment_of_the_cycle_a_kill_or_a_stop_hits(root):
+    seed = int(os.environ.get('SANDBOX_TEST_SEED') or random.randrange(1 << 30))
+    random.seed(seed)
+    print(f'# SANDBOX_TEST_SEED={seed}')
+    profile = root.profile(argv=['/bin/false'], text=lifecycle(restart='always', backoff='1ms'))
+    for number in range(8):
+        root.ctl('run', '-d', '--name', 'killed', profile)
+        sandbox = root.one('killed')['id']
+        at_some_moment()
+        kill_shim(root, sandbox)
+        same(root.ctl('reconcile').code, 0, f'{number}: reconcile after the shim was killed')
+        check(state(root, 'killed') in ('dead', 'stopped'), 'it rests', root.one('killed'))
+        root.census_clean_of(sandbox)
+        same(root.ctl('rm', 'killed').code, 0, 'rm')
+    for number, verb in enumerate((('stop',), ('kill',), ('rm', '-f')) * 3):
+        root.ctl('run', '-d', '--name', 'ended', profile)
+        at_some_moment()
+        same(root.ctl(*verb, 'ended'), (0, '', ''), f'{number}: {" ".join(verb)} at some moment')
+        if verb[0] != 'rm':
+            until(lambda: not shim_alive(root, 'ended'), 'the end of its shim')
+            same(state(root, 'ended'), 'stopped', 'it stays down')
+            same(root.ctl('rm', 'ended').code, 0, 'rm')
+    exits = [(e['id'], e['generation']) for e in events(root) if e['event'] == 'exited']
+    same(len(exits), len(set(exits)), 'no exit was told twice')
+    same(root.ctl('audit', 'verify').code, 0, 'the audit log is whole')
 
 
 @scenario
