@@ -58,6 +58,7 @@ public:
     [[nodiscard]] Status commit_lazily(std::string_view sql, const Row& arguments);
     [[nodiscard]] Status checkpoint(CompactWhen when);
     bool in_transaction() const noexcept;
+    int dir() const noexcept { return dir_.get(); }
 
 private:
     Connection() = default;

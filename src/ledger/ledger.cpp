@@ -10,6 +10,7 @@
 #include "canon/canon.hpp"
 #include "ledger/codec.hpp"
 #include "ledger/connection.hpp"
+#include "ledger/reserve.hpp"
 
 namespace sandbox::ledger {
 
@@ -83,6 +84,8 @@ Result<Ledger> Ledger::open(const HostPath& dir, OpenMode mode)
     const auto fd = TRY_WITH(sys::open_dir(dir.str()), "open the ledger");
     return open(fd.get(), mode);
 }
+
+Status Ledger::keep_reserve() { return ledger::keep_reserve(connection_->dir()); }
 
 Result<Transaction> Ledger::begin()
 {

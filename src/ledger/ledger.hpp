@@ -179,6 +179,10 @@ public:
 
     [[nodiscard]] Result<Transaction> begin();
 
+    // Before anything new begins: room on the disk by which what runs can still be ended.
+    // resource_exhausted: there is none, nothing may begin.
+    [[nodiscard]] Status keep_reserve();
+
     // Reads; each sees one committed state.
     [[nodiscard]] Result<std::optional<Sandbox>> find(const SandboxId& id);
     [[nodiscard]] Result<std::optional<Sandbox>> find_name(const SandboxName& name);  // live only

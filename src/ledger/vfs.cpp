@@ -6,7 +6,11 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <string>
+
+#include "ledger/reserve.hpp"
 
 namespace sandbox::ledger {
 
@@ -21,6 +25,7 @@ sqlite3_vfs* original_vfs = nullptr;
 std::mutex methods_lock;
 const sqlite3_io_methods* original_wal = nullptr;
 sqlite3_io_methods kept_wal;
+std::map<sqlite3_file*, std::string> reserves;  // of open WALs, under the lock
 
 int keep_path(sqlite3_vfs*, const char* name, int size, char* out)
 {
@@ -61,6 +66,34 @@ int empty_wal(sqlite3_file* file, sqlite3_int64 size)
     return code;
 }
 
+std::string reserve_of(sqlite3_file* file)
+{
+    const std::scoped_lock lock(methods_lock);
+    const auto found = reserves.find(file);
+    return found == reserves.end() ? std::string() : found->second;
+}
+
+// What has begun is allowed to end on a full disk.
+int write_on_reserve(sqlite3_file* file, const void* bytes, int count, sqlite3_int64 at)
+{
+    int code = original_wal->xWrite(file, bytes, count, at);
+    if (code != SQLITE_FULL) return code;
+    const std::string reserve = reserve_of(file);
+    while (code == SQLITE_FULL && !reserve.empty() && spend_reserve(reserve)) {
+        code = original_wal->xWrite(file, bytes, count, at);
+    }
+    return code;
+}
+
+int close_wal(sqlite3_file* file)
+{
+    {
+        const std::scoped_lock lock(methods_lock);
+        reserves.erase(file);
+    }
+    return original_wal->xClose(file);
+}
+
 // SQLite syncs the folder after it made the WAL, and "made" means to it that it was allowed to.
 // Frames follow the first sync of the header, and that one includes the folder: a WAL longer than
 // its header has its name on the disk.
@@ -86,9 +119,16 @@ int open_file(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int
         original_wal = file->pMethods;
         kept_wal = *file->pMethods;
         kept_wal.xTruncate = empty_wal;
+        kept_wal.xWrite = write_on_reserve;
+        kept_wal.xClose = close_wal;
     }
     // All of one kind in practice; another kind keeps SQLite's own way.
-    if (file->pMethods == original_wal) file->pMethods = &kept_wal;
+    if (file->pMethods != original_wal) return code;
+    file->pMethods = &kept_wal;
+    const std::string path = name == nullptr ? "" : name;
+    if (const auto slash = path.rfind('/'); slash != std::string::npos) {
+        reserves[file] = path.substr(0, slash + 1) + std::string(kReserveName);
+    }
     return code;
 }
 

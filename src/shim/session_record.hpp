@@ -22,6 +22,7 @@ struct Sessions::Session {
     std::optional<Loop::Token> stream_watch;
     std::unique_ptr<TerminalRelay> relay;
     std::optional<LogWorker> log;
+    std::uint64_t log_entry = 0;  // in the ledger
     std::optional<Loop::Token> log_watch;
     std::string logs;
     std::vector<sys::UniqueFd> waiters;  // attached, without a terminal: EXIT when it is over

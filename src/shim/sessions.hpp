@@ -62,6 +62,8 @@ private:
     [[nodiscard]] Status give_terminal(Session& session, const OpenSession& request,
                                        const wire::Open& open);
     [[nodiscard]] Result<std::array<sys::UniqueFd, 3>> give_log(Session& session);
+    [[nodiscard]] Status watch_log(Session& session);
+    void on_log_ended(std::uint32_t number);
     [[nodiscard]] Status send_open(Session& session, const wire::Open& open,
                                    std::array<int, 3> stdio);
     void attach(const AttachSession& request, const Answer& answer);

@@ -126,7 +126,9 @@ Status Sessions::give_terminal(Session& session, const OpenSession& request, con
 // Output into a log of its own; nothing to read.
 Result<std::array<sys::UniqueFd, 3>> Sessions::give_log(Session& session)
 {
-    session.logs = generation_.request.binding.state_dir.str() + "/logs/sessions/" + session.name;
+    // Each generation counts its sessions anew.
+    session.logs = generation_.request.binding.state_dir.str() + "/logs/sessions/" +
+                   std::to_string(generation_.request.binding.generation) + "-" + session.name;
     TRY_VOID(sys::make_dirs(session.logs));
     const std::uint64_t seq = TRY(journal_.intend(
         ledger::EntryKind::log_worker,
@@ -138,19 +140,35 @@ Result<std::array<sys::UniqueFd, 3>> Sessions::give_log(Session& session)
                          {std::move(err.read), {}, Output::log_only}, generation_.log_marker));
     // With its identity known it is given time to drain, should all this end in disorder.
     TRY_VOID(journal_.seen(seq, ledger::encode(TRY(sys::identity_of(session.log->process.pid())))));
-    const std::uint32_t number = session.number;
-    session.log_watch = TRY(loop_.when_readable(session.log->ended.get(), [this, number] {
-        const auto it = sessions_.find(number);
-        if (it == sessions_.end()) return;
-        const Shared held = it->second;
-        if (held->log_watch) loop_.forget(*held->log_watch);
-        held->log_watch.reset();
-        static_cast<void>(held->log->process.wait_exit(sys::Deadline::after(Millis{0})));
-        held->log.reset();
-        if (held->exit) tell_waiters(held->waiters, *held->exit);
-    }));
+    session.log_entry = seq;
+    TRY_VOID(watch_log(session));
     return std::array<sys::UniqueFd, 3>{TRY(sys::open_file("/dev/null", O_RDONLY)),
                                         std::move(out.write), std::move(err.write)};
+}
+
+Status Sessions::watch_log(Session& session)
+{
+    const std::uint32_t number = session.number;
+    session.log_watch = TRY(
+        loop_.when_readable(session.log->ended.get(), [this, number] { on_log_ended(number); }));
+    return {};
+}
+
+void Sessions::on_log_ended(std::uint32_t number)
+{
+    const auto it = sessions_.find(number);
+    if (it == sessions_.end()) return;
+    const Shared held = it->second;
+    if (held->log_watch) loop_.forget(*held->log_watch);
+    held->log_watch.reset();
+    const auto followed = revive(*held->log, generation_.log_marker);
+    if (followed && *followed && watch_log(*held)) {
+        const auto identity = sys::identity_of(held->log->process.pid());
+        if (identity) static_cast<void>(journal_.seen(held->log_entry, ledger::encode(*identity)));
+        return;
+    }
+    held->log.reset();
+    if (held->exit) tell_waiters(held->waiters, *held->exit);
 }
 
 // All at once or not at all: a sandbox-init that does not read must not hold the loop.

@@ -115,6 +115,7 @@ Status commit_intents(const Host& host, ledger::Ledger& ledger, Prepared& p,
                       const HandOver& hand_over)
 {
     failpoint("intent.before");
+    TRY_VOID(ledger.keep_reserve());
     const ledger::Sandbox row = before != nullptr
                                     ? *before
                                     : TRY(describe_new(host, p.binding.id, plan, request));

@@ -41,6 +41,7 @@ public:
             ledger::Intent{EntryKind::log_files,
                            driver::resource_name(EntryKind::log_files, row_.id, "")}};
         failpoint("create.before-intent");
+        TRY_VOID(ledger_.keep_reserve());
         auto transaction = TRY(ledger_.begin());
         TRY_VOID(transaction.insert(row_));
         if (request.managed) {

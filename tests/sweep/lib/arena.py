@@ -390,5 +390,5 @@ def wanted(name):
     return not sys.argv[1:] or any(word in name for word in sys.argv[1:])
 
 
-__all__ = ['ACTIVE', 'WHOLE', 'Arena', 'arguments', 'check', 'processes', 'run', 'signal', 'until', 'wanted',
+__all__ = ['ACTIVE', 'FAILPOINT_BIN', 'WHOLE', 'Arena', 'arguments', 'check', 'processes', 'run', 'signal', 'until', 'wanted',
            'with_argument']
