@@ -139,7 +139,7 @@ struct SessionList {
 using Reply =
     std::variant<Greeting, Accepted, Rejected, Running, Failed, Ended, SessionOpen, SessionList>;
 
-inline constexpr std::size_t kMostRows = 64;  // of one SessionList
+inline constexpr std::size_t kMostRows = 32;  // of one SessionList
 inline constexpr std::size_t kMostRowArguments = 8;  // and bytes of each
 inline constexpr std::size_t kMostArgumentBytes = 64;
 

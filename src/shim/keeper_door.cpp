@@ -55,7 +55,7 @@ void Keeper::on_visitor(std::uint64_t number)
 
 Status Keeper::let_in(channel::Knock& knock)
 {
-    if (exit_ || !generation_.launched->channel.valid()) return {};
+    if (exit_ || paused_ || !generation_.launched->channel.valid()) return {};
     // The control port is the shim's own: a second connection would replace it.
     if (knock.port() != static_cast<std::uint32_t>(wire::Port::session)) return {};
     return sessions_->admit(knock.take());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/loop.hpp"
 
+#include <poll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -49,10 +50,19 @@ struct Loop::State {
                                          const boost::system::error_code& error) {
                                          const auto alive = weak.lock();
                                          if (!alive || error || !watches.contains(token)) return;
-                                         alive->handler();
+                                         if (is_ready(*alive)) alive->handler();
                                          // The handler may have forgotten its own watch.
                                          if (watches.contains(token)) arm(token, alive);
                                      });
+    }
+
+    // Asio's word alone is not enough: when a handler closes one descriptor and opens another, the
+    // event that was queued for the first may be given to the second.
+    static bool is_ready(Watch& watch)
+    {
+        const bool reading = watch.wanted == asio::posix::stream_descriptor::wait_read;
+        pollfd look{watch.descriptor.native_handle(), reading ? short{POLLIN} : short{POLLOUT}, 0};
+        return poll(&look, 1, 0) > 0;
     }
 };
 

@@ -36,12 +36,6 @@ public:
                                                static_cast<std::size_t>(end_ - position));
     }
 
-    void clear() noexcept
-    {
-        bytes_.clear();
-        bytes_.shrink_to_fit();
-    }
-
 private:
     std::size_t kept() const noexcept
     {

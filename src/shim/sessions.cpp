@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/sessions.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "channel/door.hpp"
 #include "driver/oci/evidence.hpp"
 #include "shim/session_record.hpp"
+#include "sys/file.hpp"
 
 namespace sandbox::shim {
 
@@ -208,6 +210,9 @@ void Sessions::drop_old()
          it != sessions_.end() && ended > static_cast<std::ptrdiff_t>(kMostEnded);) {
         const auto next = std::next(it);
         if (it->second->result) {
+            // Forgotten with all there is of it: detached sessions must not fill the disk.
+            if (!it->second->logs.empty())
+                static_cast<void>(sys::remove_tree_at(AT_FDCWD, it->second->logs));
             drop(it->first);
             --ended;
         }

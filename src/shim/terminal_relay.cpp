@@ -174,7 +174,6 @@ void TerminalRelay::leave()
     frame_.clear();
     typed_.clear();
     leaving_ = false;
-    if (exit_told_) ring_.clear();  // nothing more is owed to anybody
 }
 
 Result<TerminalRelay::Attached> TerminalRelay::attach(std::optional<std::uint64_t> from)

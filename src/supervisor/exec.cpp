@@ -266,7 +266,10 @@ Result<SessionResult> exec_through_door(const Target& target, const ExecRequest&
     failpoint("exec.connected");
     const std::array<int, 3> stdio{pipes.theirs[0].get(), pipes.theirs[1].get(),
                                    pipes.theirs[2].get()};
-    TRY_VOID(session.send(open, stdio));
+    // A refusal may close the stream before all of OPEN is through: what it says is read first.
+    const Status sent = session.send(open, stdio);
+    if (!sent && sent.error().errnum() != EPIPE && sent.error().errnum() != ECONNRESET)
+        return fail(sent.error());
     const auto first = TRY(next_message(session));
     pipes.theirs = {};
     if (const auto* exit = std::get_if<wire::Exit>(&first))
@@ -282,7 +285,7 @@ Result<SessionResult> exec_through_door(const Target& target, const ExecRequest&
 }
 
 Result<SessionResult> exec_through_shim(const Target& target, const ExecRequest& request,
-                                        ShimConnection& shim)
+                                        ShimConnection shim)
 {
     const wire::Open open = TRY(describe_session(target, request));
     const bool attached = request.attach == Attach::foreground;
@@ -292,6 +295,10 @@ Result<SessionResult> exec_through_shim(const Target& target, const ExecRequest&
     const std::array<int, 1> fds{memfd.get()};
     TRY_VOID(shim.send(shim::OpenSession{request.terminal, attached, open.rows, open.cols}, fds));
     auto answer = TRY(await_session(shim));
+    // A shim takes so many clients at a time: one at a terminal needs its stream alone.
+    {
+        [[maybe_unused]] const ShimConnection done(std::move(shim));
+    }
     if (auto* ended = std::get_if<shim::Ended>(&answer.reply)) {
         SessionResult result;
         result.exit = ended->exit;

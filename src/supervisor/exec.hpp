@@ -35,6 +35,6 @@ struct Target {
 // A terminal or a detached session: opened by the shim, which keeps it.
 [[nodiscard]] Result<SessionResult> exec_through_shim(const Target& target,
                                                       const ExecRequest& request,
-                                                      ShimConnection& shim);
+                                                      ShimConnection shim);
 
 }  // namespace sandbox::supervisor

@@ -21,7 +21,7 @@ Error not_running(const ledger::Sandbox& sandbox)
     const std::string name = sandbox.name.str();
     if (sandbox.state == ledger::State::paused)
         return {Code::conflict, name + " is paused: run 'sandboxctl resume " + name + "' first"};
-    if (ledger::is_active(sandbox.state))
+    if (ledger::is_active(sandbox.state) && !ledger::rests(sandbox))
         return {Code::conflict, name + " is still being launched (state " +
                                     std::string(ledger::to_string(sandbox.state)) + ")"};
     return {Code::conflict,
@@ -81,7 +81,7 @@ Result<SessionResult> EmbeddedService::exec(const ExecRequest& request)
     if (request.terminal || request.attach == Attach::detached) {
         auto shim = TRY(reach_shim(target.sandbox.id));
         TRY_VOID(unchanged());
-        return exec_through_shim(target, request, shim);
+        return exec_through_shim(target, request, std::move(shim));
     }
     const auto deadline = sys::Deadline::after(kComesUp);
     while (true) {

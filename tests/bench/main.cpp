@@ -12,6 +12,7 @@
 #include "peers.hpp"
 #include "product.hpp"
 #include "report.hpp"
+#include "sessions.hpp"
 #include "stage.hpp"
 #include "sys/file.hpp"
 #include "sys/process.hpp"
@@ -79,6 +80,8 @@ Result<Figures> measure(const Product& product, const Options& options, std::str
     say("comparing " + std::to_string(figures.peers.list.size()) + " commands, " +
         std::to_string(options.runs) + " runs each, spaced and back to back");
     TRY_VOID(measure_peers(figures.peers, options));
+    say("sessions");
+    figures.sessions = TRY(measure_sessions(product, stage, options));
     say("the steps of a launch");
     figures.launch = TRY(measure_launch(product, options));
     figures.first_byte_ms = TRY(first_byte(product, options));

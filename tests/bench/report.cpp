@@ -53,6 +53,11 @@ std::vector<Target> targets(const Figures& f)
     list.push_back({"shim + log worker, PSS",
                     static_cast<double>(f.memory.shim_pss + f.memory.log_pss) / 1024.0, 6.0,
                     "MiB"});
+    list.push_back(
+        {"exec / crun exec, spaced", f.sessions.exec.p50() / f.sessions.crun.p50(), 0.4, "x"});
+    list.push_back({"OPEN to EXIT, open door", f.sessions.open_door.p50(), 1.0, "ms"});
+    list.push_back(
+        {"plain relay / exec -i cat, GiB/s", f.sessions.plain / f.sessions.stream, 2.0, "x"});
     return list;
 }
 
@@ -117,6 +122,14 @@ std::string render(const Figures& f, const Options& options)
                        &Peer::spaced);
     text += comparison(f.peers, "back to back, A B A B", &Peer::close);
     text += comparison(f.peers, "back to back, in blocks of ten", &Peer::blocks);
+    text += heading(fmt::format("a session of /bin/true, spaced {} ms apart", options.spacing_ms),
+                    "ours/it");
+    text += row("sandboxctl exec", f.sessions.exec, 1.0);
+    text += row("crun exec", f.sessions.crun, f.sessions.exec.p50() / f.sessions.crun.p50());
+    text += row("OPEN to EXIT on an open door", f.sessions.open_door, std::nullopt);
+    text += fmt::format("  host to cat to host: {:.2f} GiB/s, both directions added; a plain relay "
+                        "between socket pairs: {:.2f}\n",
+                        f.sessions.stream, f.sessions.plain);
     for (const std::string& fact : f.peers.facts) text += "  note: " + fact + "\n";
     text += phases(f);
     text += heading("in the client, called alone", "");
@@ -145,6 +158,12 @@ Result<std::string> render_json(const Figures& f, const Options& options)
                                     {"blocks", json_of(peer.blocks)}};
     for (const auto& [step, at] : f.launch.at)
         json["launch_at_us"][step] = static_cast<std::int64_t>(at * 1000.0);
+    json["sessions"] = {
+        {"exec", json_of(f.sessions.exec)},
+        {"crun_exec", json_of(f.sessions.crun)},
+        {"open_to_exit", json_of(f.sessions.open_door)},
+        {"stream_mib_s", static_cast<std::int64_t>(f.sessions.stream * 1024.0)},
+        {"plain_relay_mib_s", static_cast<std::int64_t>(f.sessions.plain * 1024.0)}};
     json["first_byte_us"] = static_cast<std::int64_t>(f.first_byte_ms * 1000.0);
     for (const Step& step : f.steps) json["steps"][step.name] = json_of(step.time);
     json["many"] = {{"count", f.many.count},

@@ -9,6 +9,7 @@
 #include "inside.hpp"
 #include "peers.hpp"
 #include "product.hpp"
+#include "sessions.hpp"
 
 namespace sandbox::bench {
 
@@ -19,6 +20,7 @@ struct Figures {
     std::vector<Step> steps;
     ManySandboxes many;
     ResidentMemory memory;
+    SessionTimes sessions;
     std::string machine;  // kernel, CPUs, load, file system
 };
 

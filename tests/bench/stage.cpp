@@ -63,7 +63,8 @@ Result<Json> resources(const plan::ResourcePlan& plan)
 // The workload is the container's own process here: our PID 1 would have given it this identity,
 // this environment and no capability.
 Result<std::string> bare_config(const plan::ExecutionPlan& plan, const oci::OciArtifact& artifact,
-                                const std::vector<std::string>& argv, const std::string& cgroup)
+                                const std::vector<std::string>& argv, const std::string& cgroup,
+                                const std::string& rootfs)
 {
     Json config = TRY(canon::parse(artifact.config_json, {.bytes = kMostConfig, .depth = 64}));
     Json& process = config["process"];
@@ -76,7 +77,8 @@ Result<std::string> bare_config(const plan::ExecutionPlan& plan, const oci::OciA
     for (auto& set : process["capabilities"]) set = Json::array();
     config["linux"]["namespaces"].push_back({{"type", "cgroup"}});
     config["linux"]["resources"] = TRY(resources(plan->resources));
-    config["linux"]["cgroupsPath"] = cgroup + "/bare";
+    config["linux"]["cgroupsPath"] = cgroup;
+    config["root"]["path"] = rootfs;
     return canon::serialize(config);
 }
 
@@ -100,7 +102,7 @@ Status make_podman_rootfs(int scratch)
 
 // In the new namespace. crun 1.8.1 starts nothing while it sees controllers of v2 beside v1.
 Status furnish(const oci::OciArtifact& artifact, oci::PreparedSources sources,
-               const std::string& config)
+               const std::string& config, const std::string& session_config)
 {
     TRY_VOID(sys::make_all_private());
     const auto host = TRY(sys::cgroup::detect());
@@ -114,11 +116,12 @@ Status furnish(const oci::OciArtifact& artifact, oci::PreparedSources sources,
         TRY_VOID(sys::attach_tree(mount.get(), AT_FDCWD, place));
     }
     const sys::UniqueFd scratch = TRY(sys::open_dir(kScratch));
-    for (const char* name : {"state", "bundle", "bundle/rootfs"})
+    for (const char* name : {"state", "bundle", "bundle/rootfs", "sessions"})
         TRY_VOID(sys::mkdir_at(scratch.get(), name, 0755));
     TRY_VOID(
         oci::build_tree(artifact, std::move(sources), scratch.get(), kScratch, "bundle/rootfs"));
     TRY_VOID(sys::write_file_at(scratch.get(), "bundle/config.json", config, 0400));
+    TRY_VOID(sys::write_file_at(scratch.get(), "sessions/config.json", session_config, 0400));
     return make_podman_rootfs(scratch.get());
 }
 
@@ -148,12 +151,17 @@ Result<Stage> make_stage(const plan::ExecutionPlan& plan, const driver::Binding&
     stage.crun_bundle = std::string(kScratch) + "/bundle";
     stage.podman_rootfs = std::string(kScratch) + "/podman-rootfs";
     stage.state = std::string(kScratch) + "/state";
-    const std::string config = TRY(bare_config(plan, artifact, argv, stage.cgroup));
+    stage.crun_session_bundle = std::string(kScratch) + "/sessions";
+    const std::string rootfs = stage.crun_bundle + "/rootfs";
+    const std::string config = TRY(
+        bare_config(plan, artifact, argv, stage.cgroup + "/bare", rootfs));
+    const std::string session_config = TRY(bare_config(plan, artifact, {"/bin/sleep", "100000"},
+                                                       stage.cgroup + "/bare-sessions", rootfs));
     auto sources = TRY(oci::prepare_sources(artifact, binding));
 
     const sys::UniqueFd home = TRY(sys::open_file("/proc/self/ns/mnt", O_RDONLY));
     TRY_VOID(sys::unshare_namespaces(CLONE_NEWNS));
-    const auto furnished = furnish(artifact, std::move(sources), config);
+    const auto furnished = furnish(artifact, std::move(sources), config, session_config);
     stage.mount_namespace = TRY(sys::open_file("/proc/self/ns/mnt", O_RDONLY));
     if (setns(home.get(), CLONE_NEWNS) != 0) return fail_errno("setns", "home");
     if (!furnished) return fail(furnished.error());

@@ -16,6 +16,7 @@ namespace sandbox::bench {
 struct Stage {
     sys::UniqueFd mount_namespace;
     std::string crun_bundle;    // paths in that namespace
+    std::string crun_session_bundle;  // the same container with nothing to do, for `crun exec`
     std::string podman_rootfs;
     std::string state;          // for a runtime's --root
     std::string cgroup;         // "/sandbox-bench-PID": below it runtimes make their cgroups

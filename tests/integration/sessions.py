@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 
 from lib.harness import PATIENCE, check, main, read_until, same, scenario, until
@@ -95,16 +97,19 @@ def big_streams(root):
     child.stdin.write(b'x' * 100)
     same(child.wait(PATIENCE), 0, 'a program that stops reading ends all the same')
     # Back-pressure: with nobody reading, the writer gets no further than what the pipes hold.
-    script = ('import os, sys\nn = 0\ntry:\n  while True: n += os.write(1, b"x" * 65536); '
-              'open("/dev/shm/n", "w").write(str(n))\nexcept BrokenPipeError: pass')
+    script = ('import os\nn = 0\nwhile True:\n  n += os.write(1, b"x" * 65536)\n'
+              '  with open("/dev/shm/new", "w") as file: file.write(str(n))\n'
+              '  os.replace("/dev/shm/new", "/dev/shm/n")')
     child = root.spawn('exec', box, '--', *PYTHON, script)
 
     def written():
         text = root.ctl('exec', box, 'cat', '/dev/shm/n').out
         return int(text) if text else 0
-    before, now = -1, written()
-    while before != now:
-        before, now = now, written()
+    until(written, 'the writer to begin')
+    looks = [-1]
+    while len(looks) < 5 or len(set(looks[-5:])) > 1:
+        looks.append(written())
+    now = looks[-1]
     check(0 < now < (8 << 20), 'a client that does not read holds its writer up', now)
     child.kill()
     child.wait()
@@ -274,6 +279,68 @@ def hostile_neighbours(root):
     ended = [e for e in events if e['event'] == 'exited' and e['body']['session'] == name]
     check(len(ended) == 1 and ended[0]['body']['code'] == 9, 'and its end', ended)
     same(root.ctl('audit', 'verify').code, 0, 'and its chain holds')
+
+
+def open_frame(argv):
+    """OPEN of docs/protocol.md, by hand: any client may come through the door."""
+    def text(word):
+        return struct.pack('>I', len(word)) + word
+    body = struct.pack('>HBIIHH', 2, 2, 1000, 1000, 0, len(argv)) + b''.join(text(word) for word in argv)
+    body += struct.pack('>H', 0) + text(b'/') + text(b'') + struct.pack('>HHIIHBB', 0, 0, 0, 0o22, 0, 0, 1)
+    return struct.pack('>IB', len(body), 0x20) + body
+
+
+def knock(root, sandbox, argv):
+    """A stream that came through the door, and the first frame that is its answer."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    door.settimeout(PATIENCE)
+    folder = os.open(os.path.join(root.path, 'run/sandbox', sandbox), os.O_PATH)
+    door.connect(f'/proc/self/fd/{folder}/v.sock')
+    os.close(folder)
+    door.sendall(b'CONNECT 5001\n')
+    line = b''
+    while not line.endswith(b'\n'):
+        line += door.recv(1)
+    null = os.open('/dev/null', os.O_RDWR)
+    frame = open_frame(argv)
+    socket.send_fds(door, [frame[:1]], [null, null, null])
+    door.sendall(frame[1:])
+    os.close(null)
+    head = b''
+    while len(head) < 5:
+        piece = door.recv(5 - len(head))
+        if not piece:
+            break
+        head += piece
+    return door, line, head
+
+
+@scenario
+def the_limit(root):
+    box = idle(root, text='[resources]\npids = 1000\nmemory = "1GiB"\n')
+    sandbox = root.one(box)['id']
+    doors = [knock(root, sandbox, (b'/bin/sleep', b'1000')) for _ in range(255)]
+    check(all(head[4:] == b'\x2a' for _, _, head in doors), 'with the main process, 256 sessions run at once',
+          {head for _, _, head in doors})
+    check(all(int(line.split()[1]) & 1 << 30 for _, line, _ in doors), 'each is told which it is')
+    over = root.ctl('exec', box, 'true')
+    check(over.code == 125 and 'busy' in over.err, 'the next one is refused by name', over)
+    more = root.ctl('exec', '-d', box, 'true')
+    check(more.code == 125 and 'busy' in more.err, 'a detached one too', more)
+    same(len(sessions(root)), 255, 'all of them are listed')
+    for door, _, _ in doors:
+        door.close()
+    until(lambda: not leaves(root, sandbox), 'the leaves to be gone')
+    same(root.ctl('exec', box, 'true').code, 0, 'when they are gone there is room again')
+
+
+@scenario
+def nothing_but_sessions(root):
+    same(root.ctl('run', '-d', '--name', 'quiet', root.profile('quiet', None, process='[process]\nidle = true\n')).code,
+         0, 'a sandbox without a main process')
+    same(root.ctl('exec', 'quiet', 'echo', 'alive').out, 'alive\n', 'runs sessions')
+    looked = root.ctl('attach', 'quiet')
+    check(looked.code == 125 and 'idle' in looked.err, 'and has nothing to attach to', looked)
 
 
 @scenario

@@ -51,6 +51,34 @@ TEST(Loop, CallsForAHangUp)
     EXPECT_EQ(calls, 1);
 }
 
+// Both events come in one batch; the first handler closes the second descriptor and makes a timer,
+// which may get what the library had queued for that one.
+TEST(Loop, DoesNotGiveATimerTheEventOfADescriptorThatWasClosed)
+{
+    for (int turn = 0; turn < 50; ++turn) {
+        Loop loop;
+        sys::Pipe first = sys::make_pipe().value();
+        sys::Pipe second = sys::make_pipe().value();
+        bool late = false;
+        std::vector<Loop::Token> tokens(2);
+        const auto replace = [&](sys::Pipe& own, sys::Pipe& other, std::size_t index) {
+            get(own.read);
+            loop.forget(tokens[1 - index]);
+            other = {};
+            EXPECT_OK(loop.after(milliseconds(60'000), [&] { late = true; }));
+            EXPECT_OK(loop.after(milliseconds(1), [&] { loop.stop(); }));
+        };
+        tokens[0] =
+            loop.when_readable(first.read.get(), [&] { replace(first, second, 0); }).value();
+        tokens[1] =
+            loop.when_readable(second.read.get(), [&] { replace(second, first, 1); }).value();
+        put(first.write, 'x');
+        put(second.write, 'y');
+        loop.run();
+        ASSERT_FALSE(late) << "a minute has not passed";
+    }
+}
+
 TEST(Loop, LetsAHandlerForgetItselfAndCloseItsDescriptor)
 {
     Loop loop;

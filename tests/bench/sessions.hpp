@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "product.hpp"
+#include "stage.hpp"
+#include "timed.hpp"
+
+// Sessions inside a running sandbox, beside `crun exec` into an equal container.
+namespace sandbox::bench {
+
+struct SessionTimes {
+    Series exec;         // sandboxctl exec NAME /bin/true
+    Series crun;         // crun exec NAME /bin/true
+    Series open_door;    // OPEN to EXIT of /bin/true on a stream that is open already
+    double stream = 0;   // GiB/s host to cat to host, both directions added
+    double plain = 0;    // the same bytes through a relay between two socket pairs
+};
+
+[[nodiscard]] Result<SessionTimes> measure_sessions(const Product& product, const Stage& stage,
+                                                    const Options& options);
+
+}  // namespace sandbox::bench
