@@ -77,9 +77,9 @@ Result<ShimConnection> ShimConnection::open(const std::string& run_dir)
     return connection;
 }
 
-Status ShimConnection::send(const shim::Request& request)
+Status ShimConnection::send(const shim::Request& request, std::span<const int> fds)
 {
-    return sys::send_fds(socket_.get(), TRY(shim::encode(request)), {});
+    return sys::send_fds(socket_.get(), TRY(shim::encode(request)), fds);
 }
 
 Result<std::optional<shim::Reply>> ShimConnection::receive(sys::Deadline deadline)

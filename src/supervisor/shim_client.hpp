@@ -23,7 +23,7 @@ public:
     // Of a running sandbox; Code::not_found when nobody listens.
     [[nodiscard]] static Result<ShimConnection> open(const std::string& run_dir);
 
-    [[nodiscard]] Status send(const shim::Request& request);
+    [[nodiscard]] Status send(const shim::Request& request, std::span<const int> fds = {});
     // Nothing at the end of the connection: the shim is gone.
     [[nodiscard]] Result<std::optional<shim::Reply>> receive(sys::Deadline deadline);
     int fd() const noexcept { return socket_.get(); }
