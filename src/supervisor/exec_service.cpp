@@ -128,12 +128,15 @@ Result<SessionResult> EmbeddedService::attach(const AttachRequest& request)
     if (!service || !result.exit) return result;
     // The shim knows more than the stream can say: OOM, time-out, killed.
     if (!shim.send(shim::WaitRequest{})) return result;
-    const auto ended = shim.receive(sys::Deadline::after(kFinalWord));
-    if (!ended || !*ended) return result;
-    if (const auto* final_word = std::get_if<shim::Ended>(&**ended)) {
-        result.exit = final_word->exit;
-        result.exit_status = final_word->exit.code;
-        if (!final_word->why.empty()) result.why = final_word->why;
+    // Until it hangs up: by then the end is in the ledger too.
+    while (true) {
+        const auto reply = shim.receive(sys::Deadline::after(kFinalWord));
+        if (!reply || !*reply) break;
+        if (const auto* ended = std::get_if<shim::Ended>(&**reply)) {
+            result.exit = ended->exit;
+            result.exit_status = ended->exit.code;
+            if (!ended->why.empty()) result.why = ended->why;
+        }
     }
     return result;
 }

@@ -28,6 +28,17 @@ def sessions(root, name='box'):
     return {row['session']: row for row in root.json('sessions', name, '-o', 'json')}
 
 
+def is_looking(child):
+    """A client that waits for records to come."""
+    for number in os.listdir(f'/proc/{child.pid}/fd'):
+        try:
+            if 'inotify' in os.readlink(f'/proc/{child.pid}/fd/{number}'):
+                return True
+        except OSError:  # closed meanwhile
+            pass
+    return False
+
+
 def leaves(root, sandbox):
     """Cgroups below the workload, other than the main process's."""
     found = set()
@@ -143,7 +154,8 @@ def signals(root):
     out, _ = child.communicate(timeout=PATIENCE)
     check(child.returncode == 3 and out == b'\ngot\n' or out.endswith(b'got\n'),
           'a signal to the client is the session\'s', child.returncode, out)
-    child = root.spawn('exec', box, '--', *SHELL, 'echo ready; sleep 1000; echo no')
+    # No shell: one that is about to start a command may take an interrupt for itself and go on.
+    child = root.spawn('exec', box, '--', *PYTHON, 'import time; print("ready", flush=True); time.sleep(1000)')
     read_until(child.stdout, b'ready')
     child.send_signal(signal.SIGINT)
     same(child.wait(PATIENCE), 130, 'an interrupt ends it as it would outside')
@@ -222,6 +234,7 @@ def ends_with_the_sandbox(root):
     name = root.ctl('exec', '-d', box, '/bin/sleep', '1000').out.strip()
     looking = root.spawn('attach', '--session', name, box)
     main_one = root.spawn('attach', box)
+    until(lambda: is_looking(looking) and is_looking(main_one), 'the attachments to stand')
     root.ctl('kill', box)
     same(main_one.wait(PATIENCE), 137, 'who looks at the main process hears how it ended')
     check(child.wait(PATIENCE) in (125, 137), 'a session ends with its sandbox', child.returncode)
@@ -236,9 +249,7 @@ def attach_to_the_main_process(root):
     whole = root.spawn('attach', '--from', '0', 'main')
     read_until(whole.stdout, b'before\n')
     now = root.spawn('attach', 'main')
-    until(lambda: b'inotify' in b''.join(
-        os.readlink(f'/proc/{now.pid}/fd/{fd}').encode() for fd in os.listdir(f'/proc/{now.pid}/fd')),
-        'the attachment to stand')
+    until(lambda: is_looking(now), 'the attachment to stand')
     root.ctl('exec', 'main', 'touch', '/dev/shm/go')
     same(read_until(now.stdout, b'after\n'), b'after\n', 'attach shows what comes from now on')
     root.ctl('exec', 'main', 'touch', '/dev/shm/end')
