@@ -196,9 +196,17 @@ Status Connection::migrate(OpenMode mode)
                                            std::to_string(kSchemaVersion) +
                                            "): use that release, nothing was read or changed");
     }
-    // Another process is making it: so far nothing was recorded.
     if (found == 0 && mode == OpenMode::read_only) {
-        return fail(Code::not_found, "the ledger is just being made");
+        // Another process is making it: so far it has its first page and no table. Anything more
+        // has lost its number, and must not pass for a host without sandboxes.
+        const auto pages = TRY(run("PRAGMA page_count"));
+        const auto tables = TRY(run("SELECT count(*) FROM sqlite_schema"));
+        if (std::get<std::int64_t>(pages.at(0).at(0)) <= 1 &&
+            std::get<std::int64_t>(tables.at(0).at(0)) == 0) {
+            return fail(Code::not_found, "the ledger is just being made");
+        }
+        return fail(Code::corrupt, "the ledger has no schema number and is not empty: it is "
+                                   "damaged, nothing was changed");
     }
     if (mode == OpenMode::read_only) {
         return fail(Code::unavailable, "the ledger has schema " + std::to_string(found) +

@@ -168,9 +168,15 @@ bool was_committed(const State& state)
     return true;
 }
 
-void check_ledger(OpenMode mode, bool may_be_new)
+// One page without a table, which a reader may meet while another process makes the ledger.
+constexpr std::size_t kFirstPage = 4096;
+
+void check_ledger(OpenMode mode, std::size_t size)
 {
+    const bool may_be_new = size == 0;
     auto ledger = Ledger::open(sample().folder.path(), mode);
+    const bool being_made = mode == OpenMode::read_only && size <= kFirstPage;
+    if (!ledger && being_made && ledger.error().code() == Code::not_found) return;
     if (!ledger) return check_code(ledger.error());
     const auto state = read_state(*ledger);
     if (!state) check_code(state.error());
@@ -209,7 +215,7 @@ FUZZ_TARGET_OF(ledger, 1500)
     whole.folder.clear();
     whole.folder.write(Folder::kDb, db);
     if (!wal.empty()) whole.folder.write(Folder::kWal, wal);
-    check_ledger(mode, db.empty());
+    check_ledger(mode, db.size());
 }
 
 }  // namespace sandbox::fuzz

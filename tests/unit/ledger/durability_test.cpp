@@ -187,6 +187,7 @@ TEST(LedgerSchema, AFullLedgerThatClaimsToBeEmptyIsCorruptNotABug)
     std::string bytes = read_bytes(dir.file("ledger.db"));
     bytes[63] = 0;  // user_version, as above
     write_bytes(dir.file("ledger.db"), bytes);
+    EXPECT_CODE(Ledger::open(dir.host(), OpenMode::read_only), Code::corrupt);
     EXPECT_CODE(Ledger::open(dir.host(), OpenMode::read_write), Code::corrupt);
 }
 
