@@ -28,15 +28,22 @@ def sessions(root, name='box'):
     return {row['session']: row for row in root.json('sessions', name, '-o', 'json')}
 
 
-def is_looking(child):
-    """A client that waits for records to come."""
-    for number in os.listdir(f'/proc/{child.pid}/fd'):
-        try:
-            if 'inotify' in os.readlink(f'/proc/{child.pid}/fd/{number}'):
+def has_inotify(pid):
+    try:
+        for number in os.listdir(f'/proc/{pid}/fd'):
+            if 'inotify' in os.readlink(f'/proc/{pid}/fd/{number}'):
                 return True
-        except OSError:  # closed meanwhile
-            pass
+    except OSError:  # closed, or ended, meanwhile
+        pass
     return False
+
+
+def lookers(root, *clients):
+    """How many wait for records to come: the clients, or what the daemon forked for them."""
+    if not root.daemon:
+        return sum(has_inotify(client.pid) for client in clients)
+    with open(f'/proc/{root.daemon.pid}/task/{root.daemon.pid}/children') as file:
+        return sum(has_inotify(pid) for pid in file.read().split())
 
 
 def leaves(root, sandbox):
@@ -232,9 +239,10 @@ def ends_with_the_sandbox(root):
     child = root.spawn('exec', box, '--', *SHELL, 'echo ready; sleep 1000')
     read_until(child.stdout, b'ready')
     name = root.ctl('exec', '-d', box, '/bin/sleep', '1000').out.strip()
+    before = lookers(root)
     looking = root.spawn('attach', '--session', name, box)
     main_one = root.spawn('attach', box)
-    until(lambda: is_looking(looking) and is_looking(main_one), 'the attachments to stand')
+    until(lambda: lookers(root, looking, main_one) >= before + 2, 'the attachments to stand')
     root.ctl('kill', box)
     same(main_one.wait(PATIENCE), 137, 'who looks at the main process hears how it ended')
     check(child.wait(PATIENCE) in (125, 137), 'a session ends with its sandbox', child.returncode)
@@ -246,10 +254,11 @@ def attach_to_the_main_process(root):
     script = ('echo before; while [ ! -e /dev/shm/go ]; do sleep 0.02; done; echo after; echo wrong >&2; '
               'while [ ! -e /dev/shm/end ]; do sleep 0.02; done; exit 6')
     root.ctl('run', '-d', '--name', 'main', root.profile('main', (*SHELL, script)))
+    before = lookers(root)
     whole = root.spawn('attach', '--from', '0', 'main')
     read_until(whole.stdout, b'before\n')
     now = root.spawn('attach', 'main')
-    until(lambda: is_looking(now), 'the attachment to stand')
+    until(lambda: lookers(root, whole, now) >= before + 2, 'the attachments to stand')
     root.ctl('exec', 'main', 'touch', '/dev/shm/go')
     same(read_until(now.stdout, b'after\n'), b'after\n', 'attach shows what comes from now on')
     root.ctl('exec', 'main', 'touch', '/dev/shm/end')

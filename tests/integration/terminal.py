@@ -160,8 +160,9 @@ def shell_and_jobs(root):
     person.types(b'echo status-$?\r')
     person.sees(b'status-130')
     check(True, 'job control: Ctrl-Z stops, fg continues, Ctrl-C ends')
-    person.types(b'cat\r')
-    person.sees(b'cat\r\n')
+    # It says itself that it reads: until then the terminal is the shell's.
+    person.types(b"sh -c 'echo cat-$((1+1)); exec cat'\r")
+    person.sees(b'cat-2\r\n')
     person.types(b'hello\r\x04')
     person.sees(b'hello\r\nhello\r\n')
     person.types(b'exit 9\r')
