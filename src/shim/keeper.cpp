@@ -91,7 +91,9 @@ Status Keeper::open_for_business()
     if (generation_.launched->runtime.fd() >= 0) {
         // crun ends once the container runs; nobody waits for it, but its zombie goes.
         TRY(loop_.when_readable(generation_.launched->runtime.fd(), [this] {
-            static_cast<void>(waitpid(generation_.launched->runtime_pid, nullptr, WNOHANG));
+            // That one and no other: a killed log worker's end is told by its own status.
+            static_cast<void>(
+                generation_.launched->runtime.wait_exit(sys::Deadline::after(Millis{0})));
             generation_.launched->runtime = sys::Pidfd(sys::UniqueFd(), 0);
         }));
     }

@@ -179,7 +179,6 @@ Status witness(const Target& target, std::uint32_t slot, const wire::Confined& r
                                          sys::Pidfd({}, target.sandbox.pid1->pid),
                                          target.sandbox.pid1->pid,
                                          sys::Pidfd({}, 0),
-                                         -1,
                                          {},
                                          {}};
     const int pid = TRY(driver::oci::find_session_pid(

@@ -92,8 +92,7 @@ private:
         return Launched{std::move(channel_),
                         std::move(*init_),
                         init_->pid(),
-                        std::move(*runtime_),
-                        reaped_ ? -1 : runtime_->pid(),
+                        reaped_ ? sys::Pidfd(sys::UniqueFd(), 0) : std::move(*runtime_),
                         std::move(diagnostics_),
                         std::move(identities)};
     }

@@ -98,9 +98,9 @@ struct Launched {
     sys::UniqueFd channel;  // SEQPACKET to PID 1; closing it ends the sandbox
     sys::Pidfd init;  // PID 1, seen from here
     int init_pid = -1;  // its pid here; valid while `init` is
-    // crun: reap with wait_exit when it ends (status 0 expected), do not wait for it.
+    // crun: reap with wait_exit when it ends (status 0 expected), do not wait for it. Empty when it
+    // has ended well already.
     sys::Pidfd runtime;
-    int runtime_pid = -1;  // -1: ended well and reaped already
     sys::UniqueFd diagnostics;  // crun's stdout and stderr, non-blocking; drained for errors only
     std::vector<SourceIdentity> sources;
 };

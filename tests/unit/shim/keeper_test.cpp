@@ -70,7 +70,6 @@ protected:
                                                            VALUE(sys::Pidfd::open(child_)),
                                                            child_,
                                                            sys::Pidfd(sys::UniqueFd(), 0),
-                                                           -1,
                                                            sys::UniqueFd(),
                                                            {}});
         auto session = VALUE(sys::socket_pair(sys::SocketType::stream));
