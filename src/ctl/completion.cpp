@@ -339,8 +339,10 @@ end
 function __sandboxctl_words
     set -l words (commandline -opc)
     set -l root
-    for i in (seq (count $words))
-        test "$words[$i]" = --root; and set root --root "$words[(math $i + 1)]"
+    set -l before
+    for word in $words
+        test "$before" = --root; and set root --root $word
+        set before $word
     end
     command $words[1] $root __complete $argv[1] (commandline -ct) 2>/dev/null
 end

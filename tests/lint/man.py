@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: man.py SANDBOXCTL SCHEMA_DIR PAGE_DIR
+"""usage: man.py SANDBOXCTL SANDBOXD SCHEMA_DIR PAGE_DIR
 
 Holds the manual pages against what they describe: the parser and its help, the schemas, the reasons
 and exit statuses in the code. Each comparison first proves that it finds a planted difference.
@@ -15,7 +15,7 @@ import tempfile
 
 from lintlib import ROOT, read_tree
 
-SANDBOXCTL, SCHEMAS, PAGES = (os.path.abspath(word) for word in sys.argv[1:4])
+SANDBOXCTL, SANDBOXD, SCHEMAS, PAGES = (os.path.abspath(word) for word in sys.argv[1:5])
 COMMON = {'-h', '--help', '--root'}
 
 
@@ -124,6 +124,15 @@ def compare_statuses(page, overview, code):
         if not re.search(rf'\b{name} = {status};', code):
             bad.append(f'command_line.hpp has no {name} = {status}')
     return bad
+
+
+def compare_daemon(page, shown):
+    written = set()
+    for line in sections(page)['OPTIONS']:
+        if line.startswith('*-'):
+            written |= set(re.findall(r'\*(-[^*]+)\*', line))
+    offered = set(re.findall(r'(?<![\w-])(--?[a-z][a-z-]*)', shown.split('Options:')[-1].split('\n\n')[0]))
+    return [f'OPTIONS and sandboxd --help differ in {name}' for name in written ^ offered]
 
 
 def compare_examples(tree, page):
@@ -410,6 +419,9 @@ def check_parser(pages):
     finds('a status', compare_statuses(without(page, '*126*\n'), overview, code))
     for name in ('sandboxctl.1', 'sandbox-plan.5', 'sandbox-audit.5'):
         report(f'the commands in the examples of {name} are taken', compare_examples(tree, pages[name]))
+    shown = subprocess.run([SANDBOXD, '--help'], capture_output=True, text=True, check=False).stdout
+    report('sandboxd(8) and --help agree on options', compare_daemon(pages['sandboxd.8'], shown))
+    finds('an option', compare_daemon(without(pages['sandboxd.8'], '*--routes*'), shown))
     finds('an example', compare_examples(tree, '```\nsandboxctl run --quiet x\n```\n'))
 
 
