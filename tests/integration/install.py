@@ -37,9 +37,9 @@ def install():
                           text=True, check=False, env={**os.environ, 'DESTDIR': STAGE}, umask=0o022)
 
 
-def installed():
+def installed(stage=STAGE):
     paths = []
-    for folder, folders, files in os.walk(STAGE):
+    for folder, folders, files in os.walk(stage):
         paths += [os.path.join(folder, name) for name in folders + files]
     return sorted(paths)
 
@@ -146,19 +146,21 @@ def uninstalling_leaves_nothing(root):
         listed = [line.strip() for line in file if line.startswith('/')]
     check(len(listed) > 20 and all(path.startswith(STAGE) for path in listed), 'the list is of this installation',
           listed[:3])
+    # From a copy: the programs are needed to the end of this test.
+    copy = os.path.join(root.base, 'copy')
+    shutil.copytree(STAGE, copy, symlinks=True)
     folders = []
-    for path in listed:
+    for path in (copy + path[len(STAGE):] for path in listed):
         if os.path.isdir(path) and not os.path.islink(path):
             folders.append(path)
         elif os.path.lexists(path):
             os.unlink(path)
-    left = [path for path in installed() if not os.path.isdir(path)]
+    left = [path for path in installed(copy) if not os.path.isdir(path)]
     same(left, [], 'without the files of the list no file is left')
     for path in sorted(folders, key=len, reverse=True):
-        if os.path.isdir(path):
-            os.rmdir(path)
-    above = {os.path.join(STAGE, *PREFIX.strip('/').split('/')[:n + 1]) for n in range(len(PREFIX.split('/')))}
-    left = [path for path in installed() if path not in above]
+        os.rmdir(path)
+    above = {os.path.join(copy, *PREFIX.strip('/').split('/')[:n + 1]) for n in range(len(PREFIX.split('/')))}
+    left = [path for path in installed(copy) if path not in above]
     same(left, [], 'without its folders nothing is left')
 
 
