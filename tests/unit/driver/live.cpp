@@ -164,7 +164,8 @@ std::string LiveSandbox::stop()
     control.reset();
     if (launched) {
         launched->channel.reset();
-        if (launched->runtime_pid > 0) ::waitpid(launched->runtime_pid, nullptr, 0);
+        if (launched->runtime.fd() >= 0)
+            static_cast<void>(launched->runtime.wait_exit(sys::Deadline::after(Millis{5'000})));
     }
     if (const auto killed = oci::kill_all(binding.cgroup); !killed)
         trouble += killed.error().message();
