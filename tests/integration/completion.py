@@ -145,7 +145,7 @@ def sandboxes_and_profiles_of_the_host_are_offered(root):
     at = ['--root', root.path]
     asked = [([*at, 'rm', ''], [name]), ([*at, 'stop', 'comp'], [name]), ([*at, 'logs', sandbox[:6]], [sandbox]),
              ([*at, 'plan', '--diff', ''], [name]), ([*at, 'run', 'alp'], ['alpha', 'alpine']),
-             ([*at, 'kill', '-s', 'KI'], ['KILL']), ([*at, 'audit', 'show', 'c'], [name]),
+             ([*at, 'kill', '-s', 'KI'], ['KILL']), ([*at, 'audit', 'show', 'com'], [name]),
              ([*at, 'rm', 'zzz'], [])]
     empty = root.grant('empty')
     answers, errors = ask('bash', [words for words, _ in asked], cwd=empty)
