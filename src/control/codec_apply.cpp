@@ -4,6 +4,7 @@
 #include "canon/json.hpp"
 #include "control/codec.hpp"
 #include "control/fields.hpp"
+#include "plan/changes_json.hpp"
 #include "profile/names.hpp"
 
 namespace sandbox::control {
@@ -17,18 +18,6 @@ constexpr std::array kActions{Applied::Action::nothing, Applied::Action::create,
                               Applied::Action::start,   Applied::Action::update,
                               Applied::Action::replace, Applied::Action::remove,
                               Applied::Action::keep,    Applied::Action::refuse};
-
-Json changes_json(const std::vector<plan::Change>& changes)
-{
-    Json list = Json::array();
-    for (const plan::Change& c : changes) {
-        list.push_back({{"key", c.key},
-                        {"from", c.from},
-                        {"to", c.to},
-                        {"class", std::string(profile::to_string(c.change_class))}});
-    }
-    return list;
-}
 
 Result<std::vector<plan::Change>> changes_from_json(const Json* list)
 {
@@ -57,8 +46,8 @@ Json applied_json(const Applied& item)
               {"name", item.name},
               {"source", item.source},
               {"plan_digest", item.plan_digest},
-              {"changes", changes_json(item.changes)},
-              {"pending", changes_json(item.pending)},
+              {"changes", plan::to_json(item.changes)},
+              {"pending", plan::to_json(item.pending)},
               {"why", item.why},
               {"failure", item.failure}};
     json.update(to_json(item.errors.diagnostics));

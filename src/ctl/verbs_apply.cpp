@@ -10,6 +10,7 @@
 #include "ctl/request.hpp"
 #include "ctl/service.hpp"
 #include "ctl/verbs.hpp"
+#include "plan/changes_json.hpp"
 #include "profile/profile.hpp"
 #include "supervisor/drop_ins.hpp"
 #include "supervisor/host.hpp"
@@ -100,18 +101,6 @@ Result<bool> read_words(const supervisor::Paths& paths, const Apply& verb, Apply
     return whole;
 }
 
-canon::Json changes_list(const std::vector<plan::Change>& changes)
-{
-    canon::Json list = canon::Json::array();
-    for (const plan::Change& c : changes) {
-        list.push_back({{"key", c.key},
-                        {"from", c.from},
-                        {"to", c.to},
-                        {"class", std::string(profile::to_string(c.change_class))}});
-    }
-    return list;
-}
-
 canon::Json item_json(const Applied& item)
 {
     canon::Json diagnostics = canon::Json::array();
@@ -120,8 +109,8 @@ canon::Json item_json(const Applied& item)
                      {"name", item.name},
                      {"source", item.source},
                      {"plan_digest", item.plan_digest},
-                     {"changes", changes_list(item.changes)},
-                     {"pending", changes_list(item.pending)},
+                     {"changes", plan::to_json(item.changes)},
+                     {"pending", plan::to_json(item.pending)},
                      {"why", item.why},
                      {"failure", item.failure},
                      {"diagnostics", std::move(diagnostics)}};

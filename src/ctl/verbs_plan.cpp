@@ -6,6 +6,7 @@
 #include "ctl/request.hpp"
 #include "ctl/verbs.hpp"
 #include "driver/oci/compile.hpp"
+#include "plan/changes_json.hpp"
 #include "profile/profile.hpp"
 #include "supervisor/embedded.hpp"
 #include "supervisor/planning.hpp"
@@ -43,14 +44,7 @@ int show_diff(supervisor::EmbeddedService& service, const std::string& name,
     if (!running) return complain(running.error()), kFailed;
     const auto changes = plan::diff(*running, plan);
     if (format != Format::table) {
-        canon::Json list = canon::Json::array();
-        for (const plan::Change& c : changes) {
-            list.push_back({{"key", c.key},
-                            {"from", c.from},
-                            {"to", c.to},
-                            {"class", std::string(profile::to_string(c.change_class))}});
-        }
-        print({{"changes", list}}, format);
+        print({{"changes", plan::to_json(changes)}}, format);
         return 0;
     }
     if (changes.empty()) return say("no changes: " + name + " runs this plan"), 0;

@@ -2,6 +2,7 @@
 #include "plan/plan.hpp"
 
 #include "canon/json.hpp"
+#include "plan/changes_json.hpp"
 #include "plan/codec.hpp"
 #include "profile/profile.hpp"
 
@@ -119,6 +120,18 @@ std::vector<Change> diff(const ExecutionPlan& from, const ExecutionPlan& to)
     flatten(new_json, "plan", new_leaves);
     compare(old_leaves, new_leaves, derived_class, changes);
     return changes;
+}
+
+canon::Json to_json(const std::vector<Change>& changes)
+{
+    canon::Json list = canon::Json::array();
+    for (const Change& c : changes) {
+        list.push_back({{"key", c.key},
+                        {"from", c.from},
+                        {"to", c.to},
+                        {"class", std::string(profile::to_string(c.change_class))}});
+    }
+    return list;
 }
 
 }  // namespace sandbox::plan
