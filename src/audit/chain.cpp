@@ -87,7 +87,7 @@ std::optional<Broken> verify(std::string_view log, const Head& expected)
     while (!log.empty()) {
         const std::size_t end = log.find('\n');
         if (end == std::string_view::npos) {
-            const auto broken = verifier.finish(verifier.head());
+            auto broken = verifier.finish(verifier.head());
             if (broken) return broken;
             return Broken{verifier.head().seq + 1, "torn: the last line has no end"};
         }

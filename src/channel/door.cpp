@@ -3,10 +3,10 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <strings.h>
 
 #include "channel/frame_stream.hpp"
 #include "sys/file.hpp"
@@ -20,7 +20,9 @@ std::optional<std::uint32_t> parse_connect(std::string_view line) noexcept
     if (line.size() <= kWord.size() || line.size() > kLongestLine || line.back() != '\n') {
         return std::nullopt;
     }
-    if (strncasecmp(line.data(), kWord.data(), kWord.size()) != 0) return std::nullopt;
+    // In any case, as the peers that gave this line its form read it.
+    const auto upper = [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; };
+    if (!std::ranges::equal(line.substr(0, kWord.size()), kWord, {}, upper)) return std::nullopt;
     const std::string_view digits = line.substr(kWord.size(), line.size() - kWord.size() - 1);
     if (digits.empty() || (digits.size() > 1 && digits.front() == '0')) return std::nullopt;
     std::uint32_t port = 0;

@@ -27,7 +27,7 @@ Status send_bytes(int socket, std::span<const std::byte> bytes, std::span<const 
         if (count < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN) {
-                TRY(sys::poll_one(socket, POLLOUT, sys::Deadline::never()));
+                static_cast<void>(TRY(sys::poll_one(socket, POLLOUT, sys::Deadline::never())));
                 continue;
             }
             return fail_errno("send");

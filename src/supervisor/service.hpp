@@ -39,7 +39,6 @@ struct Adjustments {
     std::map<std::string, std::string> env;  // added to process.env
     std::optional<bool> terminal;            // replaces process.terminal (run -t)
     std::optional<ProfileText> overlay;
-    bool operator==(const Adjustments&) const = default;
 };
 
 struct ProfileErrors {
