@@ -109,6 +109,26 @@ ResourcePlan resources(Fields fields)
     return out;
 }
 
+MicrovmPlan microvm(Fields fields)
+{
+    MicrovmPlan out;
+    out.accelerator = fields.choice<Accelerator>("accelerator", kAccelerators);
+    out.guest_arch = fields.text("guest_arch");
+    out.guest_release = fields.text("guest_release");
+    out.cpus = fields.number<std::uint32_t>("cpus");
+    out.memory = Bytes{fields.number<std::uint64_t>("memory")};
+    out.overhead = Bytes{fields.number<std::uint64_t>("overhead")};
+    for (Fields& item : fields.objects("shares")) {
+        out.shares.push_back({HostPath(item.text("source")), item.flag("read_only")});
+        item.close();
+    }
+    out.version = fields.choice<CgroupVersion>("version", kCgroupVersions);
+    out.controllers = fields.texts("controllers");
+    out.host = settings(fields, "host");
+    fields.close();
+    return out;
+}
+
 SecurityPlan security(Fields fields)
 {
     SecurityPlan out;
@@ -158,6 +178,8 @@ Result<PlanContent> content_from_json(const Json& json)
     out.network = network(fields.object("network"));
     out.resources = resources(fields.object("resources"));
     out.security = security(fields.object("security"));
+    // A machine is part of the plan exactly where the driver makes one.
+    if (out.driver == profile::Driver::microvm) out.microvm = microvm(fields.object("microvm"));
     findings(fields, out);
     out.policy_digest = fields.text("policy_digest");
     out.artifacts = fields.text_map("artifacts");

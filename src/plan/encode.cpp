@@ -71,6 +71,29 @@ Json settings_json(const std::vector<CgroupSetting>& settings)
     return list;
 }
 
+Json shares_json(const std::vector<SharePlan>& shares)
+{
+    Json list = Json::array();
+    for (const SharePlan& share : shares) {
+        list.push_back({{"source", share.source.str()}, {"read_only", share.read_only}});
+    }
+    return list;
+}
+
+Json microvm_json(const MicrovmPlan& microvm)
+{
+    return {{"accelerator", to_string(microvm.accelerator)},
+            {"guest_arch", microvm.guest_arch},
+            {"guest_release", microvm.guest_release},
+            {"cpus", microvm.cpus},
+            {"memory", microvm.memory.count},
+            {"overhead", microvm.overhead.count},
+            {"shares", shares_json(microvm.shares)},
+            {"version", to_string(microvm.version)},
+            {"controllers", microvm.controllers},
+            {"host", settings_json(microvm.host)}};
+}
+
 Json security_json(const SecurityPlan& security)
 {
     return {{"namespaces", security.namespaces},
@@ -116,28 +139,30 @@ Json facts_json(const std::map<std::string, FactRef>& facts)
 
 Json content_json(const PlanContent& content)
 {
-    return {{"request", profile::to_json(content.request)},
-            {"driver", profile::to_string(content.driver)},
-            {"isolation_class", to_string(content.isolation_class)},
-            {"process", process_json(content.process)},
-            {"rootfs", rootfs_json(content.rootfs)},
-            {"mounts", mounts_json(content.mounts)},
-            {"masks", paths_json(content.masks)},
-            {"network",
-             {{"mode", profile::to_string(content.network.mode)},
-              {"hostname", content.network.hostname}}},
-            {"resources",
-             {{"version", to_string(content.resources.version)},
-              {"controllers", content.resources.controllers},
-              {"workload", settings_json(content.resources.workload)},
-              {"control", settings_json(content.resources.control)}}},
-            {"security", security_json(content.security)},
-            {"controls", controls_json(content.controls)},
-            {"unenforced", unenforced_json(content.unenforced)},
-            {"policy_digest", content.policy_digest},
-            {"artifacts", Json(content.artifacts)},
-            {"facts", facts_json(content.facts)},
-            {"warnings", content.warnings}};
+    Json json{{"request", profile::to_json(content.request)},
+              {"driver", profile::to_string(content.driver)},
+              {"isolation_class", to_string(content.isolation_class)},
+              {"process", process_json(content.process)},
+              {"rootfs", rootfs_json(content.rootfs)},
+              {"mounts", mounts_json(content.mounts)},
+              {"masks", paths_json(content.masks)},
+              {"network",
+               {{"mode", profile::to_string(content.network.mode)},
+                {"hostname", content.network.hostname}}},
+              {"resources",
+               {{"version", to_string(content.resources.version)},
+                {"controllers", content.resources.controllers},
+                {"workload", settings_json(content.resources.workload)},
+                {"control", settings_json(content.resources.control)}}},
+              {"security", security_json(content.security)},
+              {"controls", controls_json(content.controls)},
+              {"unenforced", unenforced_json(content.unenforced)},
+              {"policy_digest", content.policy_digest},
+              {"artifacts", Json(content.artifacts)},
+              {"facts", facts_json(content.facts)},
+              {"warnings", content.warnings}};
+    if (content.microvm) json["microvm"] = microvm_json(*content.microvm);
+    return json;
 }
 
 }  // namespace sandbox::plan

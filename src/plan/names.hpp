@@ -15,6 +15,7 @@ namespace sandbox::plan {
 inline constexpr std::array<std::string_view, 3> kIsolationClasses{"shared-kernel", "emulated-vm",
                                                                    "hardware-vm"};
 inline constexpr std::array<std::string_view, 3> kCgroupVersions{"none", "v1", "v2"};
+inline constexpr std::array<std::string_view, 2> kAccelerators{"kvm", "tcg"};
 inline constexpr std::array<std::string_view, 2> kRootfsStrategies{"host-tree", "overlay-tmpfs"};
 inline constexpr std::array<std::string_view, 3> kOwnerships{"overflow", "idmap-user", "idmap-all"};
 

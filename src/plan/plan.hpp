@@ -24,6 +24,10 @@ std::string_view to_string(IsolationClass value) noexcept;
 enum class CgroupVersion { none, v1, v2 };
 std::string_view to_string(CgroupVersion value) noexcept;
 
+// What executes a guest's instructions.
+enum class Accelerator { kvm, tcg };
+std::string_view to_string(Accelerator value) noexcept;
+
 enum class RootfsStrategy {
     host_tree,     // fresh skeleton, /usr bound from the host, generated /etc
     overlay_tmpfs  // the source as lower layer, a tmpfs as upper
@@ -105,6 +109,29 @@ struct SecurityPlan {
     bool operator==(const SecurityPlan&) const = default;
 };
 
+// One folder or file of this host that a guest can reach. Writability is never merged.
+struct SharePlan {
+    HostPath source;
+    bool read_only = true;
+    bool operator==(const SharePlan&) const = default;
+};
+
+// The machine of a microVM and what holds it on this host. ResourcePlan is then what the guest
+// enforces inside, by cgroup v2 of its own.
+struct MicrovmPlan {
+    Accelerator accelerator = Accelerator::kvm;
+    std::string guest_arch;  // "x86_64"
+    std::string guest_release;  // kernel release, as pinned; empty where the pin names none
+    std::uint32_t cpus = 1;
+    Bytes memory{0};  // of the guest, whole MiB
+    Bytes overhead{0};  // of VMM and virtiofsd: memory + overhead is the host cgroup's limit
+    std::vector<SharePlan> shares;  // their places are their names inside; at most 32
+    CgroupVersion version = CgroupVersion::none;  // of the host cgroup
+    std::vector<std::string> controllers;  // sorted
+    std::vector<CgroupSetting> host;  // limits of VMM and helpers, in write order
+    bool operator==(const MicrovmPlan&) const = default;
+};
+
 // A requirement turned into something that enforces it. Every control here is mandatory: what is
 // optional and missing stands under `unenforced`.
 struct Control {
@@ -138,6 +165,7 @@ struct PlanContent {
     NetworkPlan network;
     ResourcePlan resources;
     SecurityPlan security;
+    std::optional<MicrovmPlan> microvm;  // exactly where driver is microvm
     std::vector<Control> controls;  // sorted by name
     std::vector<Unenforced> unenforced;  // sorted by name
     std::string policy_digest;
