@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
-from lib.harness import SANDBOXCTL, check, main, same, scenario, skip
+from lib.harness import PATIENCE, SANDBOXCTL, check, main, same, scenario, skip
 
 BASH = r'''
 source "$1"
@@ -58,7 +58,7 @@ def ask(shell, lines, cwd='/'):
         with open(path + '.test', 'w', encoding='utf-8') as file:
             file.write(text)
         done = subprocess.run([*program, path + '.test', path], capture_output=True, text=True, check=False,
-                              cwd=cwd, timeout=60)
+                              cwd=cwd, timeout=8 * PATIENCE)
     answers = [sorted(filter(None, part.splitlines())) for part in done.stdout.split('--end--\n')[:-1]]
     return answers, done.stderr
 
@@ -73,7 +73,7 @@ def ask_fish(lines):
         for line in lines:
             done = subprocess.run(['fish', '--no-config', '-c', f'source {path}; complete -C "$argv[1]"',
                                    ' '.join([SANDBOXCTL, *line])], capture_output=True, text=True, check=False,
-                                  timeout=60, env={**os.environ, 'HOME': folder, 'XDG_CONFIG_HOME': folder})
+                                  timeout=8 * PATIENCE, env={**os.environ, 'HOME': folder, 'XDG_CONFIG_HOME': folder})
             answers.append(sorted({row.split('\t')[0] for row in done.stdout.splitlines()}))
             errors += done.stderr
     return answers, errors

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import time
 
-from lib.harness import PATIENCE, check, main, read_until, same, scenario, start_time, until, within
+from lib.follow import by_argument, kill_shim
+from lib.harness import CENSUS, PATIENCE, check, main, read_until, same, scenario, start_time, until
 
 SHELL = '/bin/sh', '-c'
 LOOP = 'echo ready; while :; do sleep 0.02; done'
@@ -59,22 +60,12 @@ def members(root, sandbox):
     return found
 
 
-def by_argument(word):
-    found = []
-    for pid in filter(str.isdigit, os.listdir('/proc')):
-        try:
-            with open(f'/proc/{pid}/cmdline', 'rb') as file:
-                if word.encode() in file.read().split(b'\0'):
-                    found.append(int(pid))
-        except OSError:
-            pass
-    return found
-
-
 def start(root, name, script=LOOP):
     path = root.profile(name)
     child = root.spawn('run', '--name', name, path, '--', *SHELL, script)
     read_until(child.stdout, b'ready\n')
+    # Its output may be seen before the ledger's commit that it runs.
+    until(lambda: root.one(name)['state'] not in ('resolved', 'prepared', 'created'), 'the commit that it runs')
     return child, root.one(name)['id']
 
 
@@ -93,9 +84,8 @@ def reconciled(root, name, sandbox, what):
 def kill_the_shim(root):
     innocents = Innocents(root)
     child, sandbox = start(root, 'victim', 'echo ready; trap "" TERM HUP; (setsid sleep 1000 &); ' + LOOP)
-    [shim] = by_argument(f'shim:{sandbox}')
     inside = members(root, sandbox)
-    os.kill(shim, signal.SIGKILL)
+    kill_shim(root, sandbox)
     until(lambda: not members(root, sandbox), 'the end of the sandbox')
     check(len(inside) >= 2, 'a sandbox does not outlive its shim', inside)
     same(child.wait(PATIENCE), 125, 'run exits 125')
@@ -108,7 +98,7 @@ def kill_the_shim(root):
     same(root.ctl('rm', 'victim').code, 0, 'it can be removed')
     same(root.ctl('audit', 'verify').code, 0, 'the audit log is whole')
     child, sandbox = start(root, 'other')
-    os.kill(by_argument(f'shim:{sandbox}')[0], signal.SIGKILL)
+    kill_shim(root, sandbox)
     child.wait(PATIENCE)
     same(root.ctl('rm', '-f', 'other').code, 0, 'rm -f needs no reconcile')
     root.census_clean_of(sandbox)
@@ -119,8 +109,7 @@ def kill_the_shim(root):
 def kill_pid_1(root):
     innocents = Innocents(root)
     child, sandbox = start(root, 'victim')
-    [init] = [pid for pid in members(root, sandbox) if os.path.exists(f'/proc/{pid}/exe')
-              and 'sandbox-init' in os.readlink(f'/proc/{pid}/exe')] or [min(members(root, sandbox))]
+    [init] = [pid for pid in members(root, sandbox) if 'sandbox-init' in CENSUS.link(f'/proc/{pid}/exe')]
     os.kill(init, signal.SIGKILL)
     same(child.wait(PATIENCE), 137, 'run exits 137')
     until(lambda: root.one('victim')['state'] == 'stopped', 'rest')
@@ -151,9 +140,7 @@ def kill_sandboxctl(root):
     child, sandbox = start(root, 'victim', 'trap "echo bye; exit 9" TERM; ' + LOOP)
     child.kill()
     child.wait(PATIENCE)
-    # Its output may be seen before the ledger's commit that it runs.
-    until(lambda: root.one('victim')['state'] == 'running', 'the commit that a sandbox survives its sandboxctl')
-    check(members(root, sandbox), 'a sandbox survives its sandboxctl')
+    check(root.one('victim')['state'] == 'running' and members(root, sandbox), 'a sandbox survives its sandboxctl')
     waiter = root.spawn('wait', 'victim')
     same(root.ctl('stop', 'victim').code, 0, 'and obeys the next one')
     same(waiter.communicate(timeout=PATIENCE)[0], b'9\n', 'which learns its status')
@@ -183,7 +170,7 @@ def settle(root, name):
         if alive != (sandbox['state'] == 'running'):
             # A shim that works on: give it the time it needs.
             try:
-                until(lambda: bool(members(root, sandbox['id'])) == (root.one(sandbox['id'])['state'] == 'running'), 'truth', within(10))
+                until(lambda: bool(members(root, sandbox['id'])) == (root.one(sandbox['id'])['state'] == 'running'), 'truth')
             except TimeoutError:
                 wrong.append((root.one(sandbox['id']), members(root, sandbox['id'])))
         if root.ctl('rm', '-f', sandbox['id']).code != 0:
@@ -220,11 +207,13 @@ def kill_crun(root):
     innocents = Innocents(root)
     profile, codes, hits, wrong = root.profile('victim'), [], 0, []
     chance = random.Random(11)
-    # Some are killed just as they start, others wherever they have come to.
-    while hits < 12 and len(codes) < 80:
+    # Some are killed just as they start, others wherever they have come to; how many rounds that
+    # takes is the scheduler's to say.
+    end_of_all = time.monotonic() + 4 * PATIENCE
+    while (hits < 12 or 125 not in codes) and time.monotonic() < end_of_all:
         round = len(codes)
         child = root.spawn('run', '--name', f'victim{round}', profile, '--', '/bin/true')
-        end, victim = time.monotonic() + within(5), None
+        end, victim = time.monotonic() + PATIENCE, None
         while victim is None and child.poll() is None and time.monotonic() < end:
             for path in glob.glob(f'/sys/fs/cgroup/pids{root.parent}/*/control/tasks') or \
                     glob.glob(f'/sys/fs/cgroup{root.parent}/*/control/cgroup.procs'):

@@ -5,7 +5,8 @@ import json
 import os
 import shutil
 
-from lib.harness import SERVICE, SOURCE, check, main, same, scenario, start_time, until
+from lib.follow import by_argument, kill_shim
+from lib.harness import SERVICE, SOURCE, check, leader, main, same, scenario, start_time, until
 
 SERVE = ['/bin/sh', '-c', 'trap "exit 0" TERM; while :; do sleep 0.05; done']
 AUTOSTART = '[lifecycle]\nautostart = true\nstop_timeout = "1s"\n'
@@ -47,17 +48,10 @@ class Folders:
         return self.settle(lambda: self.running() == sorted(names) and len(self.root.ps()) == len(names), sentence)
 
 
-def pid1(root, name):
-    shim = [p for p in os.listdir('/proc') if p.isdigit()]
-    wanted = 'shim:' + root.one(name)['id']
-    for pid in shim:
-        try:
-            with open(f'/proc/{pid}/cmdline', 'rb') as file:
-                if wanted.encode() in file.read().split(b'\0'):
-                    return int(pid), start_time(pid)
-        except OSError:
-            pass
-    return None
+def shim_of(root, name):
+    """Its shim and since when that lives; None where there is none."""
+    pid = leader(by_argument('shim:' + root.one(name)['id']))
+    return (pid, start_time(pid)) if pid else None
 
 
 def events(root):
@@ -97,7 +91,7 @@ def a_service_from_its_file_to_its_end(root):
     folders.settle_running([], 'without its file it is stopped and removed')
     steps = [('web', 'create'), ('web', 'replace'), ('web', 'remove')]
     try:
-        until(lambda: [(name, action) for name, action, source in events(root) if source == web] == steps, 'events', 5)
+        until(lambda: [(name, action) for name, action, source in events(root) if source == web] == steps, 'events')
     finally:
         same([(name, action) for name, action, source in events(root) if source == web], steps,
              'the audit log has each step with its file')
@@ -135,14 +129,14 @@ def order_and_masks(root):
     folders.settle_running(['a', 'b'], 'the vendor\'s, the operator\'s in its place, and none that is masked')
     planned = {c['name']: c['planned'] for c in root.one('b')['controls']}
     same(planned['limit.pids'], '30', 'the operator\'s file stands for the vendor\'s of its name')
-    first = pid1(root, 'b')
+    first = shim_of(root, 'b')
     os.unlink(folders.own + '/b.toml')
 
     def twenty():
         controls = {c['name']: c['planned'] for c in root.one('b')['controls']}
         return controls.get('limit.pids') == '20'
     folders.settle(twenty, 'without it the vendor\'s holds, live')
-    same(pid1(root, 'b'), first, 'in the same sandbox')
+    same(shim_of(root, 'b'), first, 'in the same sandbox')
     os.unlink(folders.own + '/c.toml')
     os.symlink('/dev/null', folders.own + '/a.toml')
     folders.settle_running(['b', 'c'], 'a mask ends, another begins')
@@ -156,7 +150,7 @@ def a_wrong_file_keeps_its_last_good_state(root):
     folders.put('web')
     folders.put('shop')
     folders.settle_running(['shop', 'web'], 'two services')
-    first = pid1(root, 'web')
+    first = shim_of(root, 'web')
     root.write(root.work + '/x', 'version = 1\nname = "web"\n[process]\nargv = 5\n')
     os.rename(root.work + '/x', folders.own + '/web.toml')
     folders.put('shop', '[resources]\npids = 9\n')
@@ -167,17 +161,17 @@ def a_wrong_file_keeps_its_last_good_state(root):
     if done:
         check(done.code == 1 and 'web.toml:4:1: process.argv' in done.err, 'the wrong one is said with its place', done)
     until(lambda: ('web', 'keep', folders.own + '/web.toml') in events(root), 'an event of it')
-    same(pid1(root, 'web'), first, 'and its sandbox goes on')
+    same(shim_of(root, 'web'), first, 'and its sandbox goes on')
     folders.put('web')
     os.chmod(folders.own + '/web.toml', 0o666)
     os.chmod(folders.own + '/shop.toml', 0o644)
     if SERVICE != 'daemon':
         done = root.ctl('apply', folders.own)
         check(done.code == 1 and 'chmod go-w' in done.err, 'a file that others may write starts nothing', done)
-    same(pid1(root, 'web'), first, 'nor ends anything')
+    same(shim_of(root, 'web'), first, 'nor ends anything')
     os.chmod(folders.own + '/web.toml', 0o644)
     folders.settle_running(['shop', 'web'], 'mended, both go on')
-    same(pid1(root, 'web'), first, 'the same sandbox')
+    same(shim_of(root, 'web'), first, 'the same sandbox')
 
 
 @scenario
@@ -186,9 +180,7 @@ def what_died_is_started_again_and_what_was_stopped_is_not(root):
     folders.put('web')
     folders.put('shop')
     folders.settle_running(['shop', 'web'], 'two services')
-    shim, _ = pid1(root, 'web')
-    os.kill(shim, 9)
-    until(lambda: root.one('web')['state'] != 'running' or pid1(root, 'web') not in (None, shim), 'its end is seen')
+    kill_shim(root, root.one('web')['id'])
     root.ctl('stop', 'shop')
     if SERVICE == 'daemon':
         folders.put('third')  # anything that makes a pass
@@ -220,13 +212,13 @@ def a_restarted_daemon_touches_nothing(root):
     folders = Folders(root)
     folders.put('web')
     folders.settle_running(['web'], 'a service')
-    first = pid1(root, 'web')
+    first = shim_of(root, 'web')
     for _ in range(RESTARTS):
         root.stop_daemon()
         root.start_daemon()
     folders.put('shop')
     folders.settle_running(['shop', 'web'], 'after restarts the folder is watched')
-    return same(pid1(root, 'web'), first, 'and the service is the same')
+    return same(shim_of(root, 'web'), first, 'and the service is the same')
 
 
 if __name__ == '__main__':

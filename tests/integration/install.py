@@ -28,7 +28,7 @@ STAGE = tempfile.mkdtemp(prefix='sandbox-install-', dir='/tmp')
 os.chmod(STAGE, 0o755)
 os.environ['SANDBOX_BIN_DIR'] = f"{STAGE}{PREFIX}/{OPTIONS['bindir']}"
 
-from lib.harness import SANDBOXCTL, SOURCE, Tap, check, main, same, scenario, skip  # noqa: E402
+from lib.harness import PATIENCE, SANDBOXCTL, SOURCE, Tap, check, main, same, scenario, skip  # noqa: E402
 
 
 def install():
@@ -49,7 +49,7 @@ def below(path):
 
 
 def direct(*words, **options):
-    return subprocess.run([SANDBOXCTL, *words], capture_output=True, text=True, check=False, timeout=60, **options)
+    return subprocess.run([SANDBOXCTL, *words], capture_output=True, text=True, check=False, timeout=PATIENCE * 2, **options)
 
 
 @scenario

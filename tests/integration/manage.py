@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from lib.harness import PATIENCE, check, main, read_until, same, scenario, until, within
+from lib.harness import PATIENCE, check, main, quick, read_until, same, scenario, until
 
 SHELL = '/bin/sh', '-c'
 LOOP = 'echo ready; while :; do sleep 0.02; done'
@@ -27,9 +27,7 @@ def start(root, name, script=LOOP, **profile):
 
 @scenario
 def detached(root):
-    began = time.monotonic()
     done = start(root, 'back', 'echo ready; trap "exit 5" TERM; while :; do sleep 0.02; done')
-    check(time.monotonic() - began < within(10), 'run -d returns while the workload runs')
     same((done.code, done.out), (0, 'back\n'), 'and prints the name')
     [sandbox] = root.ps()
     same((sandbox['state'], sandbox['exit']), ('running', None), 'ps says running')
@@ -48,18 +46,17 @@ def detached(root):
 
 @scenario
 def stop_and_kill(root):
-    start(root, 'deaf', 'trap "echo heard" TERM; ' + LOOP, text='[lifecycle]\nstop_timeout = "1s"\n')
-    began = time.monotonic()
-    same(root.ctl('stop', 'deaf').code, 0, 'stop of a workload that ignores TERM')
-    took = time.monotonic() - began
-    check(1 <= took < within(5), 'kills it after stop_timeout', took)
+    def stop_deaf():
+        root.ctl('rm', '-f', 'deaf')
+        start(root, 'deaf', 'trap "echo heard" TERM; ' + LOOP, text='[lifecycle]\nstop_timeout = "1s"\n')
+        same(root.ctl('stop', 'deaf').code, 0, 'stop of a workload that ignores TERM')
+    quick(stop_deaf, 10, 'kills it after stop_timeout, not after the 10 s of a profile without one', least=1)
     exit = root.one('deaf')['exit']
     same((exit['code'], exit['signal'], exit['reason']), (137, 9, 'killed'), 'and inspect says killed')
     check('heard' in root.ctl('logs', 'deaf').out, 'TERM came first')
-    start(root, 'patient', 'trap "" TERM; ' + LOOP)
-    began = time.monotonic()
-    root.ctl('stop', '-t', '300ms', 'patient')
-    check(time.monotonic() - began < within(5), 'stop -t overrides the profile')
+    # Not to be waited for.
+    start(root, 'patient', 'trap "" TERM; ' + LOOP, text='[lifecycle]\nstop_timeout = "1h"\n')
+    same(root.ctl('stop', '-t', '300ms', 'patient').code, 0, 'stop -t overrides the profile')
     start(root, 'shot')
     same(root.ctl('kill', 'shot').code, 0, 'kill')
     same(root.ctl('wait', 'shot').out, '137\n', 'is SIGKILL')

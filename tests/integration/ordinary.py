@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from lib.harness import BIN, SOURCE, check, main, same, scenario, skip
+from lib.harness import BIN, PATIENCE, SOURCE, check, main, same, scenario, skip
 
 NOBODY = 65534
 HELLO = os.path.join(SOURCE, 'examples', '01-hello.toml')
@@ -35,7 +35,7 @@ class User:
 
     def ctl(self, *words, before=(), **more):
         return subprocess.run([*before, *self.command(*words)], capture_output=True, text=True, check=False,
-                              env=self.environment(**more), timeout=60, cwd='/')
+                              env=self.environment(**more), timeout=PATIENCE * 2, cwd='/')
 
     def made(self):
         found = set()

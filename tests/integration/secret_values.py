@@ -135,14 +135,12 @@ def found_nowhere(root):
     same(memory_holds(next(iter(workload)), needles) & {'TOKEN'}, {'TOKEN'}, 'the search itself finds: the workload has it')
     held = set()
     for pid in set(processes()) - workload - {os.getpid()}:
+        # Children of the workload have its environment. Asked first: of one that has ended since
+        # nothing can be read.
+        if below(pid, inits[0]):
+            continue
         for kind in ('environ', 'cmdline'):
-            try:
-                with open(f'/proc/{pid}/{kind}', 'rb') as file:
-                    text = file.read()
-            except OSError:
-                continue
-            # Children of the workload have its environment.
-            if any(needle in text for needle in needles.values()) and not below(pid, inits[0]):
+            if any(needle in content(f'/proc/{pid}/{kind}') for needle in needles.values()):
                 held.add((pid, kind))
     same(held, set(), 'no environment or command line of any other process')
     for words in (('inspect', 'holder'), ('audit', 'show', 'holder'), ('ps', '-o', 'json'), ('logs', 'holder')):
@@ -150,17 +148,21 @@ def found_nowhere(root):
         check(not any(needle.decode() in done.out + done.err for needle in needles.values()), f'sandboxctl {words[0]}')
     same(root.ctl('stop', 'holder', '-t', '0s').code, 0, 'stopped')
     spread = [path for path in files_below(root.base, '/run/sandbox', '/var/lib/sandbox') if path not in own
-              and any(needle in open(path, 'rb').read() for needle in needles.values())]
+              and any(needle in content(path) for needle in needles.values())]
     same(spread, [], 'no ledger, plan, audit, log, evidence or other file')
     check(any(path in own for path in files_below(root.base)), 'while the search would have seen it')
 
 
-def command_line(pid):
+def content(path):
     try:
-        with open(f'/proc/{pid}/cmdline') as file:
+        with open(path, 'rb') as file:
             return file.read()
-    except OSError:
-        return ''
+    except OSError:  # of somebody else, and gone meanwhile
+        return b''
+
+
+def command_line(pid):
+    return content(f'/proc/{pid}/cmdline').decode()
 
 
 def name_of(pid):

@@ -157,6 +157,7 @@ def shell_and_jobs(root):
     # Of the two that sleep, the main process and this one, neither is stopped any more.
     until(lambda: 'T' not in root.ctl('exec', box, 'ps', '-C', 'sleep', '-o', 'stat=').out, 'it to go on')
     person.types(b'\x03')
+    person.sees(b'$ ')
     person.types(b'echo status-$?\r')
     person.sees(b'status-130')
     check(True, 'job control: Ctrl-Z stops, fg continues, Ctrl-C ends')
@@ -169,7 +170,7 @@ def shell_and_jobs(root):
     same(person.status(), 9, 'the exit status of the shell')
     check(not person.is_raw(), 'the terminal is as it was before')
     person.close()
-    same(root.ctl('exec', box, 'ls', '/dev/pts').out, 'ptmx\n', 'and its terminal inside is gone')
+    until(lambda: root.ctl('exec', box, 'ls', '/dev/pts').out == 'ptmx\n', 'the end of its terminal inside')
 
 
 @scenario
@@ -224,6 +225,10 @@ def what_falls_out(root):
     until(lambda: root.ctl('exec', box, 'test', '-e', '/dev/shm/done').code == 0, 'the output to be written')
     total = sum(len(str(n)) + 2 for n in range(1, 400001))
     row = root.json('sessions', box, '-o', 'json')[0]
+    # Its last bytes may still be in the terminal.
+    until(lambda: sum(r['out_offset'] for r in root.json('sessions', box, '-o', 'json') if r['session'] == name) >= total,
+          'what was written to be counted')
+    row = root.json('sessions', box, '-o', 'json')[0]
     same(row['out_offset'], total, 'with nobody attached it is not held up; what was written is counted')
     root.ctl('exec', box, 'touch', '/dev/shm/end')
     out = root.ctl('attach', '--session', name, '--from', str(total - 8), box)
@@ -257,10 +262,12 @@ def other_ends(root):
         check(not person.is_raw(), 'gives the terminal back')
     person.close()
 
+    before = {row['session'] for row in root.json('sessions', box, '-o', 'json')}
     person = Person(root, 'exec', '-it', box, '/bin/bash', '--norc', '-i')
     person.types(b'echo up-$((1+1))\r')
     person.sees(b'up-2')
-    name = [row['session'] for row in root.json('sessions', box, '-o', 'json') if row['attached']][0]
+    # The shim may not have noticed yet that the one who crashed is gone.
+    [name] = [row['session'] for row in root.json('sessions', box, '-o', 'json') if row['session'] not in before]
     os.kill(person.pid, signal.SIGHUP)
     person.status()
     person.close()
@@ -290,7 +297,8 @@ def run_on_a_terminal(root):
     same(person.status(), 0, 'the detach keys leave it')
     check(not person.is_raw(), 'the terminal is as it was before')
     person.close()
-    same([row['state'] for row in root.ps()], ['running'], 'it runs on')
+    # Its output may be seen before the ledger's commit that it runs.
+    until(lambda: [row['state'] for row in root.ps()] == ['running'], 'it runs on')
     person = Person(root, 'attach', 'sh', rows=30, cols=90)
     person.types(b'stty size; echo again-$((1+1))\r')
     check(b'30 90\r\n' in person.sees(b'again-2\r\n'), 'attach comes back to it, with the size of the new terminal')

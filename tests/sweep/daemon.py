@@ -51,8 +51,7 @@ def sweep(arena):
         arena.root.start_daemon()
         states = [s['state'] for s in arena.victims()]
         try:
-            until(lambda: all(s['state'] not in lib.ACTIVE for s in arena.victims()), 'the daemon reconciles',
-                  harness.within(10))
+            until(lambda: all(s['state'] not in lib.ACTIVE for s in arena.victims()), 'the daemon reconciles')
         except TimeoutError as late:
             wrong += [str(late), states]
         wrong += [] if arena.root.stop_daemon() == 0 else ['the daemon did not end well']

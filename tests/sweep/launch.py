@@ -68,7 +68,7 @@ def sweep(arena):
                 arena.clear()
                 arena.fresh()
                 done = arena.ctl(*command, point=point)
-                wrong = arena.must_pass(point, 1)
+                wrong = arena.must_pass(point)
                 if not wrong:
                     break
             # The death of sandboxctl or of the log worker does not keep the shim from going on.

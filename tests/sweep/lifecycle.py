@@ -168,7 +168,7 @@ def sweep_policy(arena):
         # What waits for its next start when its sandboxctl alone was killed goes on to its end.
         try:
             until(lambda: not any(lib.with_argument(f'shim:{s["id"]}') for s in arena.victims()),
-                  'the end of the shim', harness.within(10))
+                  'the end of the shim')
         except TimeoutError as late:
             wrong.append(str(late))
         arena.verdict(f'restart policy, SIGKILL at {point}', wrong)

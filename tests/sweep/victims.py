@@ -14,7 +14,7 @@ from arena import harness  # noqa: E402
 
 NAME = 'victim'
 ATTEMPTS = 8  # a moment of a few microseconds may pass between two looks
-LIMIT = 15    # seconds for one launch
+LIMIT = 2 * harness.PATIENCE  # for one launch
 
 
 def children(pid):

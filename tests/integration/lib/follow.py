@@ -6,7 +6,7 @@ import select
 import signal
 import time
 
-from lib.harness import PATIENCE, until
+from lib.harness import CENSUS, PATIENCE, gone, leader, start_time, stat_of, until
 
 
 class Follower:
@@ -63,34 +63,33 @@ def state(root, name):
 
 
 def pid_of(root, name):
-    """A process of the workload, by its own cgroup."""
-    folder = f'/sys/fs/cgroup/pids{root.parent}/{root.one(name)["id"]}/workload/s1'
-    if not os.path.isdir(folder):
-        folder = folder.replace('/pids', '', 1)
-    with open(folder + '/cgroup.procs') as file:
-        return int(file.read().split()[0])
+    """The workload's first process on this host, by its own cgroup."""
+    inside = f'{root.parent}/{root.one(name)["id"]}/workload/s1/cgroup.procs'
+    both = (f'/sys/fs/cgroup/pids{inside}', f'/sys/fs/cgroup{inside}')
+    return until(lambda: leader(int(pid) for path in both for pid in CENSUS.read(path).split()), f'the process of {name}')
 
 
 def shim_of(sandbox):
-    wanted = f'shim:{sandbox}'.encode()
-    for pid in filter(str.isdigit, os.listdir('/proc')):
-        try:
-            with open(f'/proc/{pid}/cmdline', 'rb') as file:
-                if wanted in file.read().split(b'\0'):
-                    return int(pid)
-        except OSError:
-            pass
-    raise AssertionError(f'no shim of {sandbox}')
+    # A child that it just forked has its words too.
+    pid = leader(by_argument(f'shim:{sandbox}'))
+    if pid is None:
+        raise AssertionError(f'no shim of {sandbox}')
+    return pid
+
+
+def by_argument(word):
+    return [int(pid) for pid in os.listdir('/proc')
+            if pid.isdigit() and word in CENSUS.read(f'/proc/{pid}/cmdline').split('\0')]
 
 
 def kill_shim(root, sandbox):
     """As the kernel's OOM killer would: nothing of its own is left to clean up."""
     pid = shim_of(sandbox)
-    handle = os.pidfd_open(pid)
+    start, handle = start_time(pid), os.pidfd_open(pid)
     signal.pidfd_send_signal(handle, signal.SIGKILL)
-    until(lambda: not os.path.exists(f'/proc/{pid}') or
-          open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[0] == 'Z', 'the end of the shim')
+    until(lambda: gone(pid, start) or stat_of(pid)[:1] == ['Z'], 'the end of the shim')
     os.close(handle)
+    return pid, start
 
 
 def lines(root, name):
@@ -98,8 +97,4 @@ def lines(root, name):
 
 
 def shim_alive(root, name):
-    try:
-        shim_of(root.one(name)['id'])
-        return True
-    except AssertionError:
-        return False
+    return bool(by_argument('shim:' + root.one(name)['id']))

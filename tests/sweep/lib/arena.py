@@ -185,13 +185,27 @@ class Arena:
         """Names passed since fresh(), in order, each once."""
         return list(dict.fromkeys(harness.CENSUS.read(self.trace).split()))
 
-    def must_pass(self, point, seconds=5):
-        """The shim goes on after its client was told: its point may come a little later."""
+    def must_pass(self, point):
+        """The shim goes on after its client was told: its point may come a little later, but not once
+        there is nobody left to pass it."""
+        over = []
+
+        def decided():
+            over.append(self.nobody_at_work())
+            return point in self.passed() or (len(over) > 1 and over[-2])
         try:
-            until(lambda: point in self.passed(), point, harness.within(seconds))
+            until(decided, point)
         except TimeoutError:
-            return [f'{point} was never passed: nothing was killed']
-        return []
+            pass
+        return [] if point in self.passed() else [f'{point} was never passed: nothing was killed']
+
+    def nobody_at_work(self):
+        """No shim, log worker or client of this root but what belongs to the healthy sandbox."""
+        if self.root.daemon or dying_shims():
+            return False
+        own = {'shim:' + self.healthy, 'log:' + self.healthy}
+        return not any(self.root.path in ' '.join(words) or words[0].startswith(('shim:', 'log:'))
+                       for pid in processes() if (words := arguments(pid)[1:]) and not own & set(words))
 
     def ctl(self, *args, point='', trace=True):
         return self.root.ctl(*args, env=self.environment(point, trace))
@@ -237,14 +251,14 @@ class Arena:
                 ended = self.root.ctl('rm', '-f', sandbox['id'])
                 wrong += [] if ended.code == 0 else [f'rm -f of what lives on: {ended}']
             try:
-                until(lambda s=sandbox: not with_argument(f'shim:{s["id"]}'), 'the end of a shim', 10)
+                until(lambda s=sandbox: not with_argument(f'shim:{s["id"]}'), 'the end of a shim')
             except TimeoutError as late:
                 wrong.append(str(late))
         if lives_on:  # and had done so under the eyes of reconcile, which left it alone
             self.root.ctl('reconcile')
         return wrong
 
-    def left_behind(self, seconds=3):
+    def left_behind(self, seconds=harness.PATIENCE):
         """Census against the one before; what a resting sandbox keeps until `rm` is no leak."""
         extra = {}
         resting = {s['id'] for s in self.victims() if s['state'] not in ACTIVE}
@@ -269,7 +283,7 @@ class Arena:
             return not extra
         try:
             # A shim that lives on cleans up after its workload ended.
-            until(clean, 'a clean census', harness.within(seconds))
+            until(clean, 'a clean census', seconds)
         except TimeoutError:
             self.leaks += 1
         return [f'left behind: {json.dumps(extra)}'] if extra else []
