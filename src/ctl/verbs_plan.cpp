@@ -5,7 +5,7 @@
 #include "ctl/output.hpp"
 #include "ctl/request.hpp"
 #include "ctl/verbs.hpp"
-#include "driver/oci/compile.hpp"
+#include "driver/backend.hpp"
 #include "plan/changes_json.hpp"
 #include "profile/profile.hpp"
 #include "supervisor/embedded.hpp"
@@ -61,9 +61,9 @@ int show_plan(supervisor::EmbeddedService& service, const Plan& verb,
 {
     if (!verb.diff.empty()) return show_diff(service, verb.diff, plan, format);
     if (verb.artifact) {
-        const auto artifact = driver::oci::compile(plan, sample_binding(service.host(), plan));
+        const auto artifact = driver::compile(plan, sample_binding(service.host(), plan));
         if (!artifact) return complain(artifact.error()), kFailed;
-        const auto text = driver::oci::render(*artifact);
+        const auto text = (*driver::backend_of(plan))->render(**artifact);
         if (!text) return complain(text.error()), kFailed;
         const auto json = canon::parse(*text, {.bytes = kMostFileBytes, .depth = 64});
         if (!json) return complain(json.error()), kFailed;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/freezer.hpp"
 
-#include "driver/oci/groups.hpp"
+#include "driver/groups.hpp"
 
 namespace sandbox::shim {
 
@@ -12,7 +12,7 @@ constexpr Millis kFreezeDeadline{2'000};
 
 Result<sys::cgroup::CgroupTree> workload_of(const std::string& cgroup)
 {
-    const sys::cgroup::Host host = TRY(driver::oci::host_cgroups());
+    const sys::cgroup::Host host = TRY(driver::host_cgroups());
     auto tree = TRY(sys::cgroup::CgroupTree::find(host, cgroup + "/workload"));
     if (tree.empty()) return fail(Code::not_found, "no cgroup " + cgroup + "/workload");
     return tree;

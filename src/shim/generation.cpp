@@ -6,9 +6,10 @@
 #include <cerrno>
 
 #include "base/failpoint.hpp"
-#include "driver/oci/compile.hpp"
-#include "driver/oci/evidence.hpp"
-#include "driver/oci/groups.hpp"
+#include "driver/backend.hpp"
+#include "driver/evidence.hpp"
+#include "driver/groups.hpp"
+#include "driver/placeholder.hpp"
 #include "driver/resources.hpp"
 #include "sys/file.hpp"
 
@@ -16,7 +17,6 @@ namespace sandbox::shim {
 
 namespace {
 
-namespace oci = driver::oci;
 using ledger::EntryKind;
 
 // docs/protocol.md: a host sandbox boots within 15 s, a control reply comes within 10 s.
@@ -26,10 +26,11 @@ constexpr Millis kBootDeadline{15'000};
 // failure finds it.
 class Launch {
 public:
-    Launch(Generation& generation, const oci::SealedPrograms& programs, ClientEnds client,
-           Journal& journal, char* log_marker, PrepareOptions options)
-        : g_(generation), programs_(programs), client_(std::move(client)), journal_(journal),
-          log_marker_(log_marker), options_(std::move(options))
+    Launch(Generation& generation, const driver::Backend& backend,
+           const driver::SealedPrograms& programs, ClientEnds client, Journal& journal,
+           char* log_marker, PrepareOptions options)
+        : g_(generation), backend_(backend), programs_(programs), client_(std::move(client)),
+          journal_(journal), log_marker_(log_marker), options_(std::move(options))
     {
     }
 
@@ -66,8 +67,8 @@ private:
     {
         step_ = "compile";
         artifact_ = options_.compiled ? std::move(options_.compiled)
-                                      : TRY(oci::compile(plan(), binding()));
-        g_.artifact_digest = artifact_->config_digest;
+                                      : TRY(driver::compile(plan(), binding()));
+        g_.artifact_digest = artifact_->digest;
         return {};
     }
 
@@ -106,7 +107,7 @@ private:
     Status make_cgroups()
     {
         step_ = "cgroup";
-        groups_.emplace(TRY(oci::make_groups(plan(), binding())));
+        groups_.emplace(TRY(driver::make_groups(plan(), binding())));
         // By these ours are told from others of the same name, should ours be removed by somebody.
         for (const auto& [kind, tree] : {std::pair(EntryKind::cgroup_root, &groups_->top),
                                          std::pair(EntryKind::cgroup_control, &groups_->control),
@@ -124,7 +125,7 @@ private:
         TRY_VOID(at("state-dir", make_directories()));
         if (plan()->process.idle) return {};
         step_ = "cgroup-session";
-        leaf_ = TRY(oci::create_session_leaf(plan(), binding(), kServiceSession, *groups_));
+        leaf_ = TRY(driver::create_session_leaf(plan(), binding(), kServiceSession, *groups_));
         TRY_VOID(at("cgroup-session", {}));
         return at("log-worker", start_log());
     }
@@ -133,7 +134,8 @@ private:
     {
         step_ = "mask-placeholder";
         if (plan()->masks.empty()) return {};
-        for (const oci::Placeholder& placeholder : TRY(oci::list_placeholders(*artifact_))) {
+        for (const driver::Placeholder& placeholder :
+             TRY(driver::list_placeholders(artifact_->steps))) {
             const auto identity = TRY(driver::make_placeholder(binding().id, placeholder.path.str(),
                                                                driver::PlaceholderType::file));
             failpoint("effect.one-placeholder");
@@ -172,14 +174,14 @@ private:
     Status start_runtime()
     {
         step_ = "crun";
-        oci::LaunchOptions options;
+        driver::LaunchOptions options;
         options.groups = &*groups_;
         options.meanwhile = [this]() -> Status {
             TRY_VOID(meanwhile());
             step_ = "crun";
             return {};
         };
-        g_.launched = TRY(oci::launch(plan(), binding(), *artifact_, programs_, options));
+        g_.launched = TRY(backend_.launch(plan(), binding(), *artifact_, programs_, options));
         g_.pid1 = TRY(sys::identity_of(g_.launched->init_pid));
         journal_.observed(EntryKind::pid1_process, ledger::encode(g_.pid1));
         return {};
@@ -188,7 +190,7 @@ private:
     Status witness_sandbox()
     {
         step_ = "evidence-sandbox";
-        g_.evidence = TRY(oci::observe_sandbox(plan(), binding(), *g_.launched, &*groups_));
+        g_.evidence = TRY(backend_.observe_sandbox(plan(), binding(), *g_.launched, &*groups_));
         return {};
     }
 
@@ -233,10 +235,10 @@ private:
         in_.reset();
         out_.reset();
         err_.reset();
-        g_.workload_pid = TRY(oci::find_session_pid(plan(), binding(), kServiceSession,
-                                                    static_cast<int>(report.pid)));
-        auto seen = TRY(
-            oci::observe_session(plan(), binding(), *g_.launched, g_.workload_pid, report));
+        g_.workload_pid = TRY(driver::find_session_pid(plan(), binding(), kServiceSession,
+                                                       static_cast<int>(report.pid)));
+        auto seen = TRY(driver::observe_session(plan(), binding(), g_.launched->init_pid,
+                                                g_.workload_pid, report));
         g_.evidence.insert(g_.evidence.end(), std::make_move_iterator(seen.begin()),
                            std::make_move_iterator(seen.end()));
         return {};
@@ -245,19 +247,20 @@ private:
     Status judge()
     {
         step_ = "evidence-verdict";
-        return oci::verify(plan(), g_.evidence);
+        return driver::verify(plan(), g_.evidence);
     }
 
     Generation& g_;
-    const oci::SealedPrograms& programs_;
+    const driver::Backend& backend_;
+    const driver::SealedPrograms& programs_;
     ClientEnds client_;
     Journal& journal_;
     char* log_marker_;
     PrepareOptions options_;
     std::string step_ = "compile";
-    std::optional<oci::OciArtifact> artifact_;
-    std::optional<oci::Groups> groups_;  // of this launch only: opened once, used by four steps
-    oci::SessionLeaf leaf_;
+    driver::ArtifactPtr artifact_;
+    std::optional<driver::Groups> groups_;  // of this launch only: opened once, used by four steps
+    driver::SessionLeaf leaf_;
     sys::UniqueFd in_;
     sys::UniqueFd out_;
     sys::UniqueFd err_;
@@ -266,7 +269,7 @@ private:
 }  // namespace
 
 std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
-    LaunchRequest request, plan::ExecutionPlan plan, const oci::SealedPrograms& programs,
+    LaunchRequest request, plan::ExecutionPlan plan, const driver::SealedPrograms& programs,
     ClientEnds client, Journal& journal, Timing timing, char* log_marker, PrepareOptions options)
 {
     auto generation = std::make_unique<Generation>();
@@ -274,7 +277,9 @@ std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
     generation->plan = std::move(plan);
     generation->timing = std::move(timing);
     generation->log_marker = log_marker;
-    Launch launch(*generation, programs, std::move(client), journal, log_marker,
+    const auto backend = driver::backend_of(*generation->plan);
+    if (!backend) return std::unexpected(LaunchFailure{"driver", backend.error(), {}});
+    Launch launch(*generation, **backend, programs, std::move(client), journal, log_marker,
                   std::move(options));
     if (auto status = launch.run(); !status) {
         return std::unexpected(LaunchFailure{launch.step(), std::move(status.error()),

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "driver/backend.hpp"
 #include "driver/driver.hpp"
-#include "driver/oci/compile.hpp"
-#include "driver/oci/launch.hpp"
 #include "plan/plan.hpp"
 #include "shim/guest_link.hpp"
 #include "shim/journal.hpp"
@@ -35,9 +34,9 @@ struct ClientEnds {
 struct Generation {
     LaunchRequest request;
     std::optional<plan::ExecutionPlan> plan;
-    std::optional<driver::oci::Launched> launched;  // set once PID 1 is up
+    std::optional<driver::Launched> launched;  // set once PID 1 is up
     std::unique_ptr<ControlStream> control;
-    wire::Nonce event_nonce{};             // what the event stream must open with
+    wire::Nonce event_nonce{};  // what the event stream must open with
     std::unique_ptr<SessionStream> service;  // none when idle
     std::optional<LogWorker> log;  // none when idle
     // Where the plan's process has a terminal, until the keeper takes them: both sides of it, the
@@ -63,7 +62,7 @@ struct LaunchFailure {
 // What a first launch brings along and a later one has no use for.
 struct PrepareOptions {
     // Compiled while the intents became durable; nothing: compiled now.
-    std::optional<driver::oci::OciArtifact> compiled;
+    driver::ArtifactPtr compiled;
     // Called while the runtime is at work. Its failure is the step "meanwhile".
     std::function<Status()> meanwhile;
 };
@@ -72,7 +71,7 @@ struct PrepareOptions {
 // session, evidence again. Nothing of the workload has run when it returns, in either case. On
 // failure what was made is still there: the caller unwinds the ledger.
 [[nodiscard]] std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(
-    LaunchRequest request, plan::ExecutionPlan plan, const driver::oci::SealedPrograms& programs,
+    LaunchRequest request, plan::ExecutionPlan plan, const driver::SealedPrograms& programs,
     ClientEnds client, Journal& journal, Timing timing, char* log_marker,
     PrepareOptions options = {});
 

@@ -55,7 +55,7 @@ Status pass(int init_channel, const wire::Pass& message, int stream, std::span<c
                          {reinterpret_cast<const char*>(packet.data()), packet.size()}, fds);
 }
 
-wire::Pass session_message(plan::CgroupVersion version, const driver::oci::SessionLeaf& leaf)
+wire::Pass session_message(plan::CgroupVersion version, const driver::SessionLeaf& leaf)
 {
     wire::Pass message;
     message.port = static_cast<std::uint32_t>(wire::Port::session);
@@ -96,8 +96,8 @@ Result<wire::Open> describe_process(const plan::ProcessPlan& process)
     return open;
 }
 
-Status pass_session(int init_channel, plan::CgroupVersion version,
-                    const driver::oci::SessionLeaf& leaf, sys::UniqueFd stream)
+Status pass_session(int init_channel, plan::CgroupVersion version, const driver::SessionLeaf& leaf,
+                    sys::UniqueFd stream)
 {
     return pass(init_channel, session_message(version, leaf), stream.get(), numbers(leaf.joins));
 }
@@ -117,7 +117,7 @@ Result<sys::UniqueFd> open_port(int init_channel, wire::Port port)
 }
 
 Result<sys::UniqueFd> open_session(int init_channel, plan::CgroupVersion version,
-                                   const driver::oci::SessionLeaf& leaf)
+                                   const driver::SessionLeaf& leaf)
 {
     sys::SocketPair pair = TRY(sys::socket_pair(sys::SocketType::stream));
     TRY_VOID(pass_session(init_channel, version, leaf, std::move(pair.second)));

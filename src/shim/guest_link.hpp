@@ -12,7 +12,7 @@
 #include "base/result.hpp"
 #include "channel/frame_stream.hpp"
 #include "driver/driver.hpp"
-#include "driver/oci/launch.hpp"
+#include "driver/groups.hpp"
 #include "plan/plan.hpp"
 #include "sys/deadline.hpp"
 #include "sys/fd.hpp"
@@ -31,10 +31,10 @@ inline constexpr std::string_view kServiceSession = "s1";
 [[nodiscard]] Result<sys::UniqueFd> open_port(int init_channel, wire::Port port);
 // The same for a session, with the cgroup leaf it is to be born in.
 [[nodiscard]] Result<sys::UniqueFd> open_session(int init_channel, plan::CgroupVersion version,
-                                                 const driver::oci::SessionLeaf& leaf);
+                                                 const driver::SessionLeaf& leaf);
 // Hands in a stream that somebody else opened at the door.
 [[nodiscard]] Status pass_session(int init_channel, plan::CgroupVersion version,
-                                  const driver::oci::SessionLeaf& leaf, sys::UniqueFd stream);
+                                  const driver::SessionLeaf& leaf, sys::UniqueFd stream);
 [[nodiscard]] Status pass_port(int init_channel, std::uint32_t port, sys::UniqueFd stream);
 
 // HELLO to READY_ACK, deny first: nothing of the workload can start before READY. The nonces are

@@ -15,8 +15,6 @@ namespace sandbox::shim {
 
 namespace {
 
-namespace oci = driver::oci;
-
 // sandbox-init enforces health.timeout itself; this is for one that does not answer any more.
 constexpr Millis kSilence{5'000};
 // The wire's field; longer than anybody waits for a check.
@@ -113,7 +111,7 @@ Status HealthCheck::open()
                                                   generation_.request.cgroup_parent,
                                                   kHealthSession)));
         failpoint("health.intended");
-        leaf_ = TRY(oci::create_session_leaf(plan, binding, kHealthSession));
+        leaf_ = TRY(driver::create_session_leaf(plan, binding, kHealthSession));
         failpoint("effect.health-leaf");
     }
     session_ = std::make_unique<SessionStream>(
@@ -177,8 +175,8 @@ void HealthCheck::conclude(bool passed, std::string detail)
 {
     abandon();
     // What a check left running would pile up.
-    static_cast<void>(oci::kill_all(generation_.request.binding.cgroup + "/workload/" +
-                                    std::string(kHealthSession)));
+    static_cast<void>(driver::kill_all(generation_.request.binding.cgroup + "/workload/" +
+                                       std::string(kHealthSession)));
     const auto changed = passed ? record_.passed() : record_.failed(std::move(detail));
     // A look at a health that is not yet told is a moment old, nothing worse.
     static_cast<void>(save());

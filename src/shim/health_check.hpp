@@ -56,7 +56,7 @@ private:
     HealthRecord record_;
     std::function<void(Health)> changed_;
     std::unique_ptr<SessionStream> session_;
-    std::optional<driver::oci::SessionLeaf> leaf_;
+    std::optional<driver::SessionLeaf> leaf_;
     std::optional<Loop::Token> watch_;
     std::optional<Loop::Token> timer_;
     std::optional<Loop::Token> late_;

@@ -21,8 +21,6 @@ namespace sandbox::shim {
 
 namespace {
 
-namespace oci = driver::oci;
-
 constexpr int kMostMessages = 64;                 // of one session before others get a turn
 constexpr std::size_t kMostInitPacket = 4U << 10; // wire::kMaxInitPacket
 
@@ -88,13 +86,13 @@ Status Keeper::open_for_business()
     TRY(loop_.when_readable(door_.get(), [this] { accept_visitor(); }));
     init_watch_ = TRY(
         loop_.when_readable(generation_.launched->channel.get(), [this] { on_init_channel(); }));
-    if (generation_.launched->runtime.fd() >= 0) {
+    for (driver::Launched::Helper& helper : generation_.launched->helpers) {
         // crun ends once the container runs; nobody waits for it, but its zombie goes.
-        TRY(loop_.when_readable(generation_.launched->runtime.fd(), [this] {
+        TRY(loop_.when_readable(helper.process.fd(), [this, &helper] {
             // That one and no other: a killed log worker's end is told by its own status.
-            static_cast<void>(
-                generation_.launched->runtime.wait_exit(sys::Deadline::after(Millis{0})));
-            generation_.launched->runtime = sys::Pidfd(sys::UniqueFd(), 0);
+            static_cast<void>(helper.process.wait_exit(sys::Deadline::after(Millis{0})));
+            helper.process = sys::Pidfd(sys::UniqueFd(), 0);
+            if (helper.vital == driver::Vital::yes) on_init_gone();
         }));
     }
     if (generation_.service) {
@@ -204,7 +202,7 @@ void Keeper::end(ledger::Exit exit, std::string why)
     if (exit_) return;
     generation_.timing.mark("exit");
     if (service_watch_) loop_.forget(*service_watch_);
-    const auto oom = oci::oom_kills(*generation_.plan, generation_.request.binding);
+    const auto oom = driver::oom_kills(*generation_.plan, generation_.request.binding);
     exit.oom_kills = oom.value_or(0);
     const bool killed_hard = exit.signal == SIGKILL || exit.code == kSignalBase + SIGKILL;
     if (ending_ == Ending::timed_out) {

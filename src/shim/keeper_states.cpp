@@ -12,8 +12,6 @@
 // What goes on beside the workload of a running generation: its clocks, its health, pause and resume.
 namespace sandbox::shim {
 
-namespace oci = driver::oci;
-
 // docs/protocol.md, port 5002: only frames there count as signs of life of PID 1.
 Status Keeper::watch_guest()
 {
@@ -57,7 +55,7 @@ Status Keeper::start_watching()
         oom_.emplace(
             loop_,
             [this] {
-                return oci::oom_kills(*generation_.plan, generation_.request.binding)
+                return driver::oom_kills(*generation_.plan, generation_.request.binding)
                     .value_or(oom_->told());
             },
             [this](std::uint64_t more) {

@@ -9,8 +9,6 @@
 
 namespace sandbox::shim {
 
-namespace oci = driver::oci;
-
 namespace {
 
 constexpr std::uint32_t kFirstNames = 8;  // then twice as many each time
@@ -56,9 +54,9 @@ Result<std::uint32_t> LeafPool::free_slot()
 Result<LeafPool::Leaf> LeafPool::make()
 {
     const std::uint32_t slot = TRY(free_slot());
-    if (!groups_) groups_.emplace(TRY(oci::open_groups(plan_, binding_)));
+    if (!groups_) groups_.emplace(TRY(driver::open_groups(plan_, binding_)));
     const std::string name = name_of(slot);
-    auto leaf = TRY(oci::create_session_leaf(plan_, binding_, name, *groups_));
+    auto leaf = TRY(driver::create_session_leaf(plan_, binding_, name, *groups_));
     failpoint("effect.session-leaf");
     taken_[slot] = true;
     return Leaf{slot, name, std::move(leaf.joins)};
@@ -71,7 +69,7 @@ std::string LeafPool::path_of(std::uint32_t slot) const
 
 bool LeafPool::clear(std::uint32_t slot)
 {
-    const auto host = oci::host_cgroups();
+    const auto host = driver::host_cgroups();
     if (!host) return false;
     const auto leaf = sys::cgroup::CgroupTree::find(*host, path_of(slot));
     if (!leaf) return false;
@@ -88,7 +86,7 @@ bool LeafPool::clear(std::uint32_t slot)
 
 std::uint64_t LeafPool::oom_kills(std::uint32_t slot) const
 {
-    const auto host = oci::host_cgroups();
+    const auto host = driver::host_cgroups();
     if (!host) return 0;
     const auto leaf = sys::cgroup::CgroupTree::find(*host, path_of(slot));
     if (!leaf || leaf->empty()) return 0;

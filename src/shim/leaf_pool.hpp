@@ -8,8 +8,7 @@
 
 #include "base/result.hpp"
 #include "driver/driver.hpp"
-#include "driver/oci/groups.hpp"
-#include "driver/oci/launch.hpp"
+#include "driver/groups.hpp"
 #include "plan/plan.hpp"
 #include "shim/journal.hpp"
 
@@ -51,7 +50,7 @@ private:
     const driver::Binding& binding_;
     std::string cgroup_parent_;
     Journal& journal_;
-    std::optional<driver::oci::Groups> groups_;  // opened by the first session
+    std::optional<driver::Groups> groups_;  // opened by the first session
     std::vector<bool> taken_;  // by slot
 };
 

@@ -9,7 +9,7 @@
 #include <array>
 #include <cerrno>
 
-#include "driver/oci/groups.hpp"
+#include "driver/groups.hpp"
 #include "shim/guest_link.hpp"
 #include "shim/health_check.hpp"
 #include "sys/file.hpp"
@@ -83,7 +83,7 @@ void Clocks::on_idle()
 
 Result<bool> has_sessions(const std::string& cgroup)
 {
-    const sys::cgroup::Host host = TRY(driver::oci::host_cgroups());
+    const sys::cgroup::Host host = TRY(driver::host_cgroups());
     const std::string path = cgroup + "/workload";
     const auto workload = TRY(sys::cgroup::CgroupTree::find(host, path));
     if (workload.empty()) return false;
@@ -111,7 +111,7 @@ OomWatch::~OomWatch()
 
 Status OomWatch::start(const std::string& cgroup)
 {
-    const sys::cgroup::Host host = TRY(driver::oci::host_cgroups());
+    const sys::cgroup::Host host = TRY(driver::host_cgroups());
     const sys::cgroup::Hierarchy* memory = host.with("memory");
     if (memory == nullptr) return {};
     const std::string path = memory->mount + cgroup + "/workload";

@@ -10,7 +10,7 @@
 
 #include "base/failpoint.hpp"
 #include "canon/json.hpp"
-#include "driver/oci/compile.hpp"
+#include "driver/backend.hpp"
 #include "driver/resources.hpp"
 #include "shim/control_protocol.hpp"
 #include "shim/generation.hpp"
@@ -19,15 +19,17 @@
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 
-// sandbox-shim shim:ID STATE RUNTIME RUNTIME-DIGEST INIT INIT-DIGEST, with the launcher's socket as
-// descriptor 3. Started before the plan exists: it seals the programs meanwhile, reads the request
-// while its intents become durable, and touches nothing until it is told that they are.
+// sandbox-shim shim:ID STATE (NAME PATH DIGEST)..., a triple for each program that the driver runs,
+// with the launcher's socket as descriptor 3. Started before the plan exists: it seals the programs
+// meanwhile, reads the request while its intents become durable, and touches nothing until it is
+// told that they are.
 namespace sandbox::shim {
 
 namespace {
 
 constexpr int kLauncherFd = 3;
-constexpr int kArguments = 7;
+constexpr int kProgramsAt = 3;  // the first NAME
+constexpr int kProgramWords = 3;  // NAME PATH DIGEST
 constexpr std::size_t kMostRequestBytes = 16U << 20;
 constexpr std::size_t kMostRequestFds = 5;  // request memfd, stdin, stdout, stderr, attachment
 
@@ -36,7 +38,7 @@ struct Start {
     plan::ExecutionPlan plan;
     ClientEnds client;
     // Nothing when it could not be compiled: the launch tries again and says why.
-    std::optional<driver::oci::OciArtifact> compiled;
+    driver::ArtifactPtr compiled;
 };
 
 // Nothing; or the request with its descriptors: the packet names which of the three came.
@@ -57,9 +59,8 @@ Result<std::optional<Start>> await_request(int socket)
     client.out = take(request.out != Output::log_only);
     client.err = take(request.err != Output::log_only);
     client.attached = take(request.attached);
-    std::optional<driver::oci::OciArtifact> compiled;
-    if (auto artifact = driver::oci::compile(plan, request.binding))
-        compiled = std::move(*artifact);
+    driver::ArtifactPtr compiled;
+    if (auto artifact = driver::compile(plan, request.binding)) compiled = std::move(*artifact);
     return std::optional<Start>(
         Start{std::move(request), std::move(plan), std::move(client), std::move(compiled)});
 }
@@ -163,7 +164,7 @@ void let_go(int launcher)
     static_cast<void>(sys::poll_one(launcher, 0, sys::Deadline::after(kFarewell)));
 }
 
-int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedPrograms& programs,
+int launch_and_keep(Start start, Journal& journal, const driver::SealedPrograms& programs,
                     sys::UniqueFd launcher, Timing timing, char* marker)
 {
     LaunchRequest request = start.request;
@@ -211,6 +212,22 @@ int launch_and_keep(Start start, Journal& journal, const driver::oci::SealedProg
     return cleaned ? 0 : 1;
 }
 
+// The programs were sealed before the plan was known: those its driver runs must be the plan's.
+std::string unplanned(const Start& start,
+                      const std::map<std::string, driver::ProgramSource>& sealed)
+{
+    const driver::Backend* backend = driver::find_backend(start.plan->driver);
+    if (backend == nullptr) return {};  // the launch says so
+    for (const std::string_view name : backend->programs()) {
+        const auto planned = start.plan->artifacts.find(std::string(name));
+        const auto found = sealed.find(std::string(name));
+        if (planned == start.plan->artifacts.end() || found == sealed.end() ||
+            planned->second != found->second.digest)
+            return std::string(name);
+    }
+    return {};
+}
+
 int run(char** argv)
 {
     Timing timing;
@@ -220,10 +237,11 @@ int run(char** argv)
         tell(launcher.get(), Failed{"detach", detached.error().message()});
         return 1;
     }
-    const std::map<std::string, std::string> expected{{"oci.runtime", argv[4]},
-                                                      {"sandbox-init", argv[6]}};
+    std::map<std::string, driver::ProgramSource> expected;
+    for (char** word = argv + kProgramsAt; *word != nullptr; word += kProgramWords)
+        expected[word[0]] = {HostPath(word[1]), word[2]};
     failpoint("shim.detached");
-    auto programs = driver::oci::seal(expected, HostPath(argv[3]), HostPath(argv[5]));
+    auto programs = driver::seal(expected);
     timing.mark("programs-sealed");
     auto journal = Journal::open(argv[2]);
     timing.mark("ledger-open");
@@ -248,13 +266,9 @@ int run(char** argv)
         tell(launcher.get(), Failed{!programs ? "artifact" : "ledger", error.message()});
         return 1;
     }
-    // The programs were sealed before the plan was known: they must be the plan's.
-    for (const auto& [name, digest] : expected) {
-        const auto planned = (*start)->plan->artifacts.find(name);
-        if (planned == (*start)->plan->artifacts.end() || planned->second != digest) {
-            tell(launcher.get(), Failed{"artifact", name + " on disk is not the plan's"});
-            return 1;
-        }
+    if (const std::string odd = unplanned(**start, expected); !odd.empty()) {
+        tell(launcher.get(), Failed{"artifact", odd + " on disk is not the plan's"});
+        return 1;
     }
     journal->bind((*start)->request);
     failpoint("shim.bound");
@@ -268,7 +282,9 @@ int run(char** argv)
 
 int main(int argc, char** argv)
 {
-    if (argc != sandbox::shim::kArguments || !std::string_view(argv[1]).starts_with("shim:")) {
+    if (argc <= sandbox::shim::kProgramsAt ||
+        (argc - sandbox::shim::kProgramsAt) % sandbox::shim::kProgramWords != 0 ||
+        !std::string_view(argv[1]).starts_with("shim:")) {
         const std::string_view text =
             "sandbox-shim is started by sandboxctl or sandboxd, not by hand\n";
         static_cast<void>(sandbox::sys::write_all(STDERR_FILENO, text));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "driver/oci/launch.hpp"
+#include "driver/backend.hpp"
 #include "ledger/records.hpp"
 #include "plan/plan.hpp"
 #include "shim/journal.hpp"
@@ -13,7 +13,7 @@ namespace sandbox::shim {
 // What every generation of one shim is made from.
 struct SeriesParts {
     Journal& journal;
-    const driver::oci::SealedPrograms& programs;
+    const driver::SealedPrograms& programs;
     char* log_marker;
 };
 

@@ -12,7 +12,7 @@
 #include "base/failpoint.hpp"
 #include "canon/canon.hpp"
 #include "channel/door.hpp"
-#include "driver/oci/evidence.hpp"
+#include "driver/evidence.hpp"
 #include "shim/session_record.hpp"
 #include "sys/file.hpp"
 
@@ -223,9 +223,9 @@ void Sessions::drop_old()
 int Sessions::host_pid(const Session& session) const
 {
     if (!session.slot || session.inner_pid == 0) return 0;
-    return driver::oci::find_session_pid(*generation_.plan, generation_.request.binding,
-                                         LeafPool::name_of(*session.slot),
-                                         static_cast<int>(session.inner_pid))
+    return driver::find_session_pid(*generation_.plan, generation_.request.binding,
+                                    LeafPool::name_of(*session.slot),
+                                    static_cast<int>(session.inner_pid))
         .value_or(0);
 }
 

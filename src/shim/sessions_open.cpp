@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/failpoint.hpp"
-#include "driver/oci/evidence.hpp"
+#include "driver/evidence.hpp"
 #include "driver/resources.hpp"
 #include "shim/session_record.hpp"
 #include "sys/file.hpp"
@@ -235,10 +235,10 @@ Status Sessions::witness(Session& session, const wire::Confined& report)
     if (!session.slot) return fail(Code::conflict, "the session ended meanwhile");
     const plan::ExecutionPlan& plan = *generation_.plan;
     const driver::Binding& binding = generation_.request.binding;
-    const int pid = TRY(driver::oci::find_session_pid(
-        plan, binding, LeafPool::name_of(*session.slot), static_cast<int>(report.pid)));
+    const int pid = TRY(driver::find_session_pid(plan, binding, LeafPool::name_of(*session.slot),
+                                                 static_cast<int>(report.pid)));
     const auto evidence = TRY(
-        driver::oci::observe_session(plan, binding, *generation_.launched, pid, report));
+        driver::observe_session(plan, binding, *generation_.launched, pid, report));
     for (const driver::Evidence& item : evidence) {
         if (!item.held) {
             return fail(Code::denied, "control " + item.name + " does not hold: planned " +

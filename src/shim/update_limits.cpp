@@ -8,7 +8,7 @@
 #include <charconv>
 
 #include "base/failpoint.hpp"
-#include "driver/oci/groups.hpp"
+#include "driver/groups.hpp"
 #include "shim/update.hpp"
 #include "sys/file.hpp"
 
@@ -105,12 +105,12 @@ Result<LimitChange> LimitChange::open(const plan::ExecutionPlan& runs,
 
 Status LimitChange::open_trees(const driver::Binding& binding)
 {
-    const auto host = TRY(driver::oci::host_cgroups());
+    const auto host = TRY(driver::host_cgroups());
     const std::string path = binding.cgroup + "/workload";
     const bool v2 = (*next_)->resources.version == CgroupVersion::v2;
     if (v2 && (*next_)->resources.controllers != (*runs_)->resources.controllers) {
         // Nobody lives in <id> or <id>/workload themselves: controllers can be passed on any time.
-        auto groups = TRY(driver::oci::open_groups(*next_, binding));
+        auto groups = TRY(driver::open_groups(*next_, binding));
         TRY_VOID(groups.top->enable_for_children((*next_)->resources.controllers));
         TRY_VOID(groups.workload->enable_for_children((*next_)->resources.controllers));
     }

@@ -14,8 +14,8 @@
 #include "base/failpoint.hpp"
 #include "channel/door.hpp"
 #include "channel/frame_stream.hpp"
-#include "driver/oci/compile.hpp"
-#include "driver/oci/evidence.hpp"
+#include "driver/bootstrap.hpp"
+#include "driver/evidence.hpp"
 #include "shim/leaf_pool.hpp"
 #include "shim/sessions.hpp"
 #include "supervisor/attach.hpp"
@@ -175,16 +175,10 @@ private:
 Status witness(const Target& target, std::uint32_t slot, const wire::Confined& report)
 {
     if (!target.sandbox.pid1) return fail(Code::conflict, "PID 1 of the sandbox is not known");
-    const driver::oci::Launched launched{{},
-                                         sys::Pidfd({}, target.sandbox.pid1->pid),
-                                         target.sandbox.pid1->pid,
-                                         sys::Pidfd({}, 0),
-                                         {},
-                                         {}};
-    const int pid = TRY(driver::oci::find_session_pid(
+    const int pid = TRY(driver::find_session_pid(
         target.plan, target.binding, shim::LeafPool::name_of(slot), static_cast<int>(report.pid)));
-    for (const driver::Evidence& item :
-         TRY(driver::oci::observe_session(target.plan, target.binding, launched, pid, report))) {
+    for (const driver::Evidence& item : TRY(driver::observe_session(
+             target.plan, target.binding, target.sandbox.pid1->pid, pid, report))) {
         if (item.held) continue;
         return fail(Code::denied, "control " + item.name +
                                       " does not hold in the session: planned " + item.planned +
@@ -224,7 +218,7 @@ Result<wire::Open> describe_session(const Target& target, const ExecRequest& req
 {
     const plan::ProcessPlan& process = target.plan->process;
     if (request.argv.empty()) return fail(Code::invalid_argument, "a session needs a command");
-    wire::Open open = driver::oci::exec_open(target.plan, request.argv);
+    wire::Open open = driver::exec_open(target.plan, request.argv);
     if (request.user && (request.user->uid != process.uid || request.user->gid != process.gid)) {
         return fail(Code::denied,
                     "user " + std::to_string(request.user->uid) + ":" +

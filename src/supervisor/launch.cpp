@@ -12,8 +12,8 @@
 
 #include "base/failpoint.hpp"
 #include "canon/json.hpp"
-#include "driver/oci/compile.hpp"
-#include "driver/oci/launch.hpp"
+#include "driver/backend.hpp"
+#include "driver/placeholder.hpp"
 #include "driver/resources.hpp"
 #include "shim/audit_log.hpp"
 #include "shim/guest_link.hpp"
@@ -27,7 +27,6 @@ namespace sandbox::supervisor {
 
 namespace {
 
-namespace oci = driver::oci;
 using ledger::EntryKind;
 
 constexpr std::uint32_t kFirstGeneration = 1;
@@ -80,14 +79,13 @@ Result<Prepared> prepare_launch(const Host& host, const SandboxId& id, const std
     add(EntryKind::cgroup_workload);
     if (!plan->process.idle) add(EntryKind::cgroup_session, shim::kServiceSession);
     if (!plan->masks.empty()) {
-        const auto artifact = TRY(oci::compile(plan, p.binding));
-        for (const auto& placeholder : TRY(oci::list_placeholders(artifact))) {
+        const auto artifact = TRY(driver::compile(plan, p.binding));
+        for (const auto& placeholder : TRY(driver::list_placeholders(artifact->steps))) {
             add(EntryKind::placeholder, placeholder.path.str());
         }
     }
     if (!plan->process.idle) add(EntryKind::log_worker);
-    add(EntryKind::launcher_process);
-    add(EntryKind::pid1_process);
+    for (const EntryKind kind : TRY(driver::backend_of(plan))->processes()) add(kind);
     add(EntryKind::door_socket);
     add(EntryKind::shim_socket);
     return p;

@@ -103,8 +103,10 @@ Result<FreshShim> start_shim(const Host& host, const SandboxId& id)
     };
     std::vector<std::string> words{"shim:" + id.str(),
                                    host.paths.state,
+                                   "oci.runtime",
                                    value(facts::name::kOciRuntimePath),
                                    value(facts::name::kOciRuntimeDigest),
+                                   "sandbox-init",
                                    host.probing.init.path,
                                    value(facts::name::kInitDigest)};
     words.insert(words.begin(), "sandbox-shim");

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "canon/json.hpp"
-#include "driver/oci/groups.hpp"
+#include "driver/groups.hpp"
 #include "sys/deadline.hpp"
 
 namespace sandbox::supervisor {
@@ -44,7 +44,7 @@ std::optional<std::uint64_t> parse_limit(std::string_view text)
 
 Result<Stats> read_stats(const ledger::Sandbox& sandbox, const std::string& workload_cgroup)
 {
-    const sys::cgroup::Host host = TRY(driver::oci::host_cgroups());
+    const sys::cgroup::Host host = TRY(driver::host_cgroups());
     const auto tree = TRY(sys::cgroup::CgroupTree::find(host, workload_cgroup));
     if (tree.empty())
         return fail(Code::not_found, "no cgroup " + workload_cgroup + ": nothing of it runs");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "canon/json.hpp"
@@ -18,9 +17,6 @@ constexpr const char* kOciVersion = "1.0.0";
 constexpr const char* kInitPath = "/proc/self/fd/4";
 // Nodes and links only.
 constexpr const char* kDevOptions[] = {"nosuid", "noexec", "mode=755", "size=65536"};
-
-constexpr std::array<std::string_view, 5> kBaseMounts{"/proc", "/dev", "/dev/pts", "/dev/shm",
-                                                      "/dev/mqueue"};
 
 Json mounts()
 {
@@ -119,15 +115,6 @@ Status check(const plan::PlanContent& plan)
 }
 
 }  // namespace
-
-std::vector<std::string> init_capabilities(const plan::PlanContent& plan)
-{
-    std::set<std::string> caps{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"};
-    caps.insert(plan.security.capabilities.begin(), plan.security.capabilities.end());
-    return {caps.begin(), caps.end()};
-}
-
-std::span<const std::string_view> base_mounts() noexcept { return kBaseMounts; }
 
 Result<std::string> compile_config(const plan::ExecutionPlan& plan, const Binding& binding)
 {

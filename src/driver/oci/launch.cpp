@@ -7,16 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <optional>
 
 #include "base/diagnostic.hpp"
 #include "base/failpoint.hpp"
-#include "driver/oci/groups.hpp"
+#include "driver/evidence.hpp"
 #include "driver/oci/runtime.hpp"
-#include "driver/oci/sources.hpp"
-#include "sys/artifact/sealed.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 #include "wire/wire.hpp"
@@ -27,15 +26,6 @@ namespace {
 // What of crun's words enters an error.
 constexpr std::size_t kDiagnosticLimit = 4096;
 constexpr std::chrono::milliseconds kCleanDeadline{10'000};
-
-Result<sys::UniqueFd> seal_one(const std::map<std::string, std::string>& artifacts,
-                               const std::string& name, const HostPath& path)
-{
-    const auto pinned = artifacts.find(name);
-    if (pinned == artifacts.end())
-        return fail(Code::invalid_argument, "the plan names no digest for " + name);
-    return std::move(TRY(sys::seal_executable(path.str(), pinned->second)).fd);
-}
 
 std::string drain(int diagnostics)
 {
@@ -79,7 +69,7 @@ private:
         std::optional<Groups> opened;
         if (options_.groups == nullptr) opened.emplace(TRY(open_groups(plan_, binding_)));
         const Groups& groups = options_.groups != nullptr ? *options_.groups : *opened;
-        PreparedSources sources = TRY(prepare_sources(artifact_, binding_));
+        PreparedSources sources = TRY(prepare_sources(artifact_.steps, binding_));
         std::vector<SourceIdentity> identities = sources.identities;
         failpoint("effect.sources");
         TRY_VOID(start(groups, std::move(sources)));
@@ -89,12 +79,14 @@ private:
         if (options_.meanwhile) TRY_VOID(options_.meanwhile());
         TRY_VOID(await_init(deadline));
         failpoint("effect.init-up");
-        return Launched{std::move(channel_),
-                        std::move(*init_),
-                        init_->pid(),
-                        reaped_ ? sys::Pidfd(sys::UniqueFd(), 0) : std::move(*runtime_),
-                        std::move(diagnostics_),
-                        std::move(identities)};
+        Launched launched;
+        launched.channel = std::move(channel_);
+        launched.init_pid = init_->pid();
+        launched.init = std::move(*init_);
+        if (!reaped_) launched.helpers.push_back({"crun", std::move(*runtime_), Vital::no});
+        launched.diagnostics = std::move(diagnostics_);
+        launched.sources = std::move(identities);
+        return launched;
     }
 
     Status start(const Groups& groups, PreparedSources sources)
@@ -113,9 +105,9 @@ private:
         order.input = input.read.get();
         order.output = diagnostics.write.get();
         order.channel = channel.second.get();
-        order.init = programs_.init.get();
+        order.init = TRY(program_of(programs_, kInitProgram));
         order.bootstrap = bootstrap.get();
-        order.runtime = programs_.runtime.get();
+        order.runtime = TRY(program_of(programs_, kRuntimeProgram));
         const auto top = TRY(groups.top->join_handles());
         const auto control = TRY(groups.control->join_handles());
         order.top_tasks = top.task_numbers();
@@ -230,15 +222,6 @@ private:
 
 }  // namespace
 
-Result<SealedPrograms> seal(const std::map<std::string, std::string>& artifacts,
-                            const HostPath& runtime, const HostPath& init)
-{
-    SealedPrograms programs;
-    programs.runtime = TRY_WITH(seal_one(artifacts, "oci.runtime", runtime), "seal the runtime");
-    programs.init = TRY_WITH(seal_one(artifacts, "sandbox-init", init), "seal sandbox-init");
-    return programs;
-}
-
 Result<Launched> launch(const plan::ExecutionPlan& plan, const Binding& binding,
                         const OciArtifact& artifact, const SealedPrograms& programs,
                         const LaunchOptions& options)
@@ -248,6 +231,61 @@ Result<Launched> launch(const plan::ExecutionPlan& plan, const Binding& binding,
                     "no cgroup to hold the sandbox: the runtime would ignore every limit");
     return Launch(plan, binding, artifact, programs, options)
         .run(sys::Deadline::after(options.deadline));
+}
+
+namespace {
+
+class OciBackend final : public Backend {
+public:
+    profile::Driver driver() const noexcept override { return profile::Driver::oci; }
+    Whereabouts whereabouts() const noexcept override { return Whereabouts::host; }
+
+    std::span<const std::string_view> programs() const noexcept override
+    {
+        static constexpr std::array kNames{kRuntimeProgram, kInitProgram};
+        return kNames;
+    }
+
+    std::span<const ledger::EntryKind> processes() const noexcept override
+    {
+        static constexpr std::array kKinds{ledger::EntryKind::launcher_process,
+                                           ledger::EntryKind::pid1_process};
+        return kKinds;
+    }
+
+    Result<ArtifactPtr> compile(const plan::ExecutionPlan& plan,
+                                const Binding& binding) const override
+    {
+        return std::make_shared<const OciArtifact>(TRY(oci::compile(plan, binding)));
+    }
+
+    Result<std::string> render(const Artifact& artifact) const override
+    {
+        return oci::render(dynamic_cast<const OciArtifact&>(artifact));
+    }
+
+    Result<Launched> launch(const plan::ExecutionPlan& plan, const Binding& binding,
+                            const Artifact& artifact, const SealedPrograms& programs,
+                            const LaunchOptions& options) const override
+    {
+        return oci::launch(plan, binding, dynamic_cast<const OciArtifact&>(artifact), programs,
+                           options);
+    }
+
+    Result<std::vector<Evidence>> observe_sandbox(const plan::ExecutionPlan& plan,
+                                                  const Binding& binding, const Launched& launched,
+                                                  const Groups* groups) const override
+    {
+        return driver::observe_sandbox(plan, binding, launched, groups);
+    }
+};
+
+}  // namespace
+
+const Backend& backend() noexcept
+{
+    static const OciBackend kBackend;
+    return kBackend;
 }
 
 }  // namespace sandbox::driver::oci

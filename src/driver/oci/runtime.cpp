@@ -14,7 +14,7 @@
 
 #include "base/failpoint.hpp"
 #include "canon/canon.hpp"
-#include "driver/oci/tree_build.hpp"
+#include "driver/tree_build.hpp"
 #include "sys/file.hpp"
 #include "sys/mount.hpp"
 #include "sys/process.hpp"
@@ -80,7 +80,7 @@ Result<sys::UniqueFd> make_bundle(RuntimeStart& order)
     TRY_VOID(sys::mkdir_at(scratch.get(), "state"));
     TRY_VOID(sys::mkdir_at(scratch.get(), kBundle, 0755));
     TRY_VOID(sys::mkdir_at(scratch.get(), std::string(kBundle) + "/rootfs", 0755));
-    TRY_VOID(build_tree(order.artifact, std::move(order.sources), scratch.get(), kScratch,
+    TRY_VOID(build_tree(order.artifact.steps, std::move(order.sources), scratch.get(), kScratch,
                         std::string(kBundle) + "/rootfs"));
     sys::UniqueFd bundle = TRY(sys::open_at(scratch.get(), kBundle, O_RDONLY | O_DIRECTORY));
     TRY_VOID(sys::write_file_at(bundle.get(), "config.json", order.artifact.config_json, 0400));
@@ -92,7 +92,7 @@ Result<std::string> check_config(int bundle, const OciArtifact& artifact)
 {
     std::string written = TRY(
         sys::read_file_at(bundle, "config.json", artifact.config_json.size()));
-    if (canon::digest(written) != artifact.config_digest)
+    if (canon::digest(written) != artifact.digest)
         return fail(Code::conflict, "config.json is not what was compiled");
     return written;
 }

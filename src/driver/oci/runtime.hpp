@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "driver/oci/sources.hpp"
+#include "driver/oci/compile.hpp"
 #include "sys/cgroup/cgroup.hpp"
 
 namespace sandbox::driver::oci {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "canon/json.hpp"
-#include "driver/oci/sources.hpp"
+#include "driver/sources.hpp"
 #include "fixture.hpp"
 #include "sys/seccomp/compile.hpp"
 #include "wire/wire.hpp"
@@ -16,8 +16,8 @@
 namespace sandbox::driver::test {
 namespace {
 
-using oci::Access;
-using oci::Ground;
+using Access;
+using Ground;
 
 oci::OciArtifact compiled(const plan::PlanContent& content)
 {
@@ -271,19 +271,19 @@ TEST(OciCompile, LoadsTheOuterFilterAndHandsTheInnerOneToPidOne)
 
 TEST(OciCompile, MapsOnlyTheUserIntoABind)
 {
-    const auto binds = steps_of<oci::BindMount>(compiled(full_content()));
+    const auto binds = steps_of<BindMount>(compiled(full_content()));
     ASSERT_EQ(binds.size(), 3U);  // /usr and two of the profile
     EXPECT_EQ(binds[0].target, "usr");
     EXPECT_EQ(binds[0].access, Access::read_only);
-    EXPECT_EQ(binds[0].map, oci::MountIdMap{});
-    EXPECT_EQ(binds[1].map.uids, (std::vector<oci::IdRange>{{1000, 0x20000000 + 1000, 1}}));
+    EXPECT_EQ(binds[0].map, MountIdMap{});
+    EXPECT_EQ(binds[1].map.uids, (std::vector<IdRange>{{1000, 0x20000000 + 1000, 1}}));
     EXPECT_EQ(binds[1].ground, Ground::ours);
     EXPECT_EQ(binds[2].ground, Ground::operators) << "/work/read lies in the folder at /work";
 }
 
 TEST(OciCompile, PinsTheAncestorsOfAMaskInAWritableGrantOnly)
 {
-    const auto masks = steps_of<oci::MaskPath>(compiled(full_content()));
+    const auto masks = steps_of<MaskPath>(compiled(full_content()));
     ASSERT_EQ(masks.size(), 3U);
     EXPECT_EQ(masks[0].pinned, (std::vector<std::string>{"work/a", "work/a/b"}));
     EXPECT_EQ(masks[0].host.str(), "/srv/data/a/b/.env");
@@ -296,9 +296,9 @@ TEST(OciCompile, PinsTheAncestorsOfAMaskInAWritableGrantOnly)
 TEST(OciCompile, SealsAReadOnlyRootLast)
 {
     plan::PlanContent content = full_content();
-    EXPECT_TRUE(std::holds_alternative<oci::SealRoot>(compiled(content).steps.back()));
+    EXPECT_TRUE(std::holds_alternative<SealRoot>(compiled(content).steps.back()));
     content.rootfs.read_only = false;
-    EXPECT_TRUE(steps_of<oci::SealRoot>(compiled(content)).empty());
+    EXPECT_TRUE(steps_of<SealRoot>(compiled(content)).empty());
 }
 
 TEST(OciCompile, LetsThePlansOwnMountReplaceTheUsualTmp)
@@ -307,7 +307,7 @@ TEST(OciCompile, LetsThePlansOwnMountReplaceTheUsualTmp)
     content.mounts = {{profile::MountType::tmpfs, HostPath(), GuestPath("/tmp"), false,
                        plan::Ownership::overflow, Bytes{4096}, 01777}};
     int found = 0;
-    for (const auto& step : steps_of<oci::TmpfsMount>(compiled(content)))
+    for (const auto& step : steps_of<TmpfsMount>(compiled(content)))
         if (step.target == "tmp") {
             ++found;
             EXPECT_EQ(step.size, 4096U);
@@ -340,14 +340,14 @@ TEST(OciCompile, GrantsWritesOnlyWhereThePlanIsWritable)
 TEST(OciCompile, OpensTheServiceBehindTheGate)
 {
     const auto plan = sealed(full_content());
-    const wire::Open open = oci::service_open(plan);
+    const wire::Open open = service_open(plan);
     EXPECT_EQ(open.kind, wire::SessionKind::service);
     EXPECT_TRUE(open.gate);
     EXPECT_EQ(open.stdio, wire::SessionStdio::descriptors);
     EXPECT_EQ(open.argv, plan->process.argv);
     EXPECT_EQ(open.timeout_ms, 30'000U);
     EXPECT_EQ(open.umask, 0027U);
-    EXPECT_TRUE(oci::exec_open(plan, {"x"}).gate);
+    EXPECT_TRUE(exec_open(plan, {"x"}).gate);
 }
 
 TEST(OciSources, RefusesTheHostsOwnPlacesAndWhatHoldsThem)
@@ -357,10 +357,10 @@ TEST(OciSources, RefusesTheHostsOwnPlacesAndWhatHoldsThem)
          {"/", "/proc", "/proc/self", "/sys/fs/cgroup", "/dev", "/dev/shm", "/run",
           "/run/docker.sock", "/run/dbus/system_bus_socket", "/var", "/var/lib", "/etc",
           "/etc/sandbox/org.d", "/run/sandbox/x", "/var/lib/sandbox/ledger.db", ""})
-        EXPECT_NE(oci::protected_reason(path, binding), "") << path;
+        EXPECT_NE(protected_reason(path, binding), "") << path;
     for (const char* path : {"/srv/data", "/home/user", "/usr", "/opt", "/procedure", "/devices",
                              "/etc/ssl/certs", "/var/lib/sandbox2"})
-        EXPECT_EQ(oci::protected_reason(path, binding), "") << path;
+        EXPECT_EQ(protected_reason(path, binding), "") << path;
 }
 
 TEST(OciSources, RefusesTheFoldersOfAnotherRootToo)
@@ -369,8 +369,8 @@ TEST(OciSources, RefusesTheFoldersOfAnotherRootToo)
     binding.run_dir = HostPath("/srv/t/run/sandbox/ID");
     binding.state_dir = HostPath("/srv/t/var/lib/sandbox/sandboxes/ID");
     for (const char* path : {"/srv/t/run/sandbox", "/srv/t/var/lib/sandbox/ledger.db", "/srv/t"})
-        EXPECT_NE(oci::protected_reason(path, binding), "") << path;
-    EXPECT_EQ(oci::protected_reason("/srv/t/data", binding), "");
+        EXPECT_NE(protected_reason(path, binding), "") << path;
+    EXPECT_EQ(protected_reason("/srv/t/data", binding), "");
 }
 
 }  // namespace sandbox::driver::test

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "driver/oci/groups.hpp"
+#include "driver/groups.hpp"
 #include "sys/artifact/sealed.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
@@ -54,6 +54,12 @@ ScratchDir::ScratchDir()
 
 ScratchDir::~ScratchDir() { EXPECT_TRUE(sys::remove_tree_at(AT_FDCWD, path_).has_value()); }
 
+Result<SealedPrograms> sealed_programs(const std::map<std::string, std::string>& artifacts)
+{
+    return seal({{"oci.runtime", {HostPath("/usr/bin/crun"), artifacts.at("oci.runtime")}},
+                 {"sandbox-init", {HostPath(init_path()), artifacts.at("sandbox-init")}}});
+}
+
 LiveSandbox::LiveSandbox(plan::PlanContent content)
 {
     static int number = 0;
@@ -79,17 +85,16 @@ std::string LiveSandbox::start()
     auto made = oci::compile(*plan, binding);
     if (!made) return made.error().message();
     artifact = std::move(*made);
-    const auto programs = oci::seal((*plan)->artifacts, HostPath("/usr/bin/crun"),
-                                    HostPath(init_path()));
+    const auto programs = sealed_programs((*plan)->artifacts);
     if (!programs) return programs.error().message();
-    const auto missing = oci::list_placeholders(*artifact);
+    const auto missing = list_placeholders(artifact->steps);
     if (!missing) return missing.error().message();
     for (const auto& placeholder : *missing) {
-        const auto identity = oci::create_placeholder(placeholder);
+        const auto identity = create_placeholder(placeholder);
         if (!identity) return identity.error().message();
         placeholders.emplace_back(placeholder, *identity);
     }
-    const auto groups = oci::make_groups(*plan, binding);
+    const auto groups = make_groups(*plan, binding);
     if (!groups) return groups.error().message();
     auto result = oci::launch(*plan, binding, *artifact, *programs, {.groups = &*groups});
     if (!result) return result.error().message();
@@ -102,7 +107,7 @@ std::string LiveSandbox::start()
 
 std::unique_ptr<Peer> LiveSandbox::session(const std::string& name)
 {
-    const auto leaf = oci::create_session_leaf(*plan, binding, name);
+    const auto leaf = create_session_leaf(*plan, binding, name);
     if (!leaf) {
         ADD_FAILURE() << leaf.error().message();
         return nullptr;
@@ -121,7 +126,7 @@ Ran LiveSandbox::shell(const std::string& name, const std::string& script)
 {
     Ran ran;
     const auto peer = session(name);
-    peer->send(oci::exec_open(*plan, {"/bin/sh", "-c", script}));
+    peer->send(exec_open(*plan, {"/bin/sh", "-c", script}));
     const auto message = peer->message<wire::SessionMessage>();
     if (!message) {
         ran.trouble = "no CONFINED";
@@ -140,12 +145,12 @@ Ran LiveSandbox::shell(const std::string& name, const std::string& script)
         ran.trouble = "another frame than CONFINED";
         return ran;
     }
-    const auto pid = oci::find_session_pid(*plan, binding, name, static_cast<int>(confined->pid));
+    const auto pid = find_session_pid(*plan, binding, name, static_cast<int>(confined->pid));
     if (!pid) {
         ran.trouble = pid.error().message();
         return ran;
     }
-    auto seen = oci::observe_session(*plan, binding, *launched, *pid, *confined);
+    auto seen = observe_session(*plan, binding, launched->init_pid, *pid, *confined);
     if (!seen) {
         ran.trouble = seen.error().message();
         return ran;
@@ -153,7 +158,7 @@ Ran LiveSandbox::shell(const std::string& name, const std::string& script)
     session_evidence = std::move(*seen);
     peer->send(wire::Go{});
     ran = guest::test::collect(*peer);
-    const auto removed = oci::remove_session_leaf(*plan, binding, name);
+    const auto removed = remove_session_leaf(*plan, binding, name);
     if (!removed) ran.trouble += removed.error().message();
     return ran;
 }
@@ -164,17 +169,16 @@ std::string LiveSandbox::stop()
     control.reset();
     if (launched) {
         launched->channel.reset();
-        if (launched->runtime.fd() >= 0)
-            static_cast<void>(launched->runtime.wait_exit(sys::Deadline::after(Millis{5'000})));
+        for (const Launched::Helper& helper : launched->helpers)
+            static_cast<void>(helper.process.wait_exit(sys::Deadline::after(Millis{5'000})));
     }
-    if (const auto killed = oci::kill_all(binding.cgroup); !killed)
-        trouble += killed.error().message();
+    if (const auto killed = kill_all(binding.cgroup); !killed) trouble += killed.error().message();
     if (launched) ::waitpid(launched->init_pid, nullptr, 0);
     launched.reset();
-    if (const auto removed = oci::remove_cgroups(binding.cgroup); !removed)
+    if (const auto removed = remove_cgroups(binding.cgroup); !removed)
         trouble += removed.error().message();
     for (const auto& [placeholder, identity] : placeholders)
-        if (const auto removed = oci::remove_placeholder(placeholder, identity); !removed)
+        if (const auto removed = remove_placeholder(placeholder, identity); !removed)
             trouble += removed.error().message();
     placeholders.clear();
     return trouble;

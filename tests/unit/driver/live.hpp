@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "../guest/peer.hpp"
-#include "driver/oci/evidence.hpp"
+#include "driver/evidence.hpp"
 #include "driver/oci/launch.hpp"
+#include "driver/placeholder.hpp"
 #include "fixture.hpp"
 
 namespace sandbox::driver::test {
@@ -28,6 +29,9 @@ public:
 private:
     std::string path_;
 };
+
+// crun and sandbox-init of this machine; the digests are those of `artifacts`.
+Result<SealedPrograms> sealed_programs(const std::map<std::string, std::string>& artifacts);
 
 // A real sandbox: crun, sandbox-init, cgroups of its own below /sandbox-test-PID. Gone with the
 // object.
@@ -52,8 +56,8 @@ public:
     Binding binding;
     std::optional<plan::ExecutionPlan> plan;
     std::optional<oci::OciArtifact> artifact;
-    std::optional<oci::Launched> launched;
-    std::vector<std::pair<oci::Placeholder, sys::FileIdentity>> placeholders;
+    std::optional<Launched> launched;
+    std::vector<std::pair<Placeholder, sys::FileIdentity>> placeholders;
     std::unique_ptr<Peer> control;
     std::vector<Evidence> session_evidence;  // of the last shell()
 };

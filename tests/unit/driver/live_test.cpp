@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "canon/canon.hpp"
-#include "driver/oci/groups.hpp"
+#include "driver/groups.hpp"
 #include "live.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
@@ -61,7 +61,7 @@ TEST(OciLaunch, RunsASessionWithEveryControlWitnessed)
     {
         LiveSandbox box(plain_content());
         ASSERT_EQ(box.start(), "");
-        const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+        const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
         ASSERT_TRUE(seen) << seen.error().message();
         EXPECT_EQ(failures(*seen), "");
         folders = box.cgroup_folders();
@@ -102,7 +102,7 @@ TEST(OciLaunch, RunsNothingOfTheServiceBeforeGo)
     content.process.argv = {"/bin/sh", "-c", "echo ran > /work/canary; exit 3"};
     LiveSandbox box(content);
     ASSERT_EQ(box.start(), "");
-    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_EQ(failures(*seen), "");
 
@@ -110,19 +110,19 @@ TEST(OciLaunch, RunsNothingOfTheServiceBeforeGo)
     auto in = sys::make_pipe();
     auto out = sys::make_pipe();
     const int fds[] = {in->read.get(), out->write.get(), out->write.get()};
-    service->send_open(oci::service_open(*box.plan), fds);
+    service->send_open(service_open(*box.plan), fds);
     const auto confined = service->session<wire::Confined>();
     ASSERT_TRUE(confined);
-    const auto pid = oci::find_session_pid(*box.plan, box.binding, "service",
-                                           static_cast<int>(confined->pid));
+    const auto pid = find_session_pid(*box.plan, box.binding, "service",
+                                      static_cast<int>(confined->pid));
     ASSERT_TRUE(pid) << pid.error().message();
-    const auto session = oci::observe_session(*box.plan, box.binding, *box.launched, *pid,
-                                              *confined);
+    const auto session = observe_session(*box.plan, box.binding, box.launched->init_pid, *pid,
+                                         *confined);
     ASSERT_TRUE(session) << session.error().message();
     EXPECT_EQ(failures(*session), "");
     std::vector<Evidence> all = *seen;
     all.insert(all.end(), session->begin(), session->end());
-    EXPECT_TRUE(oci::verify(*box.plan, all)) << oci::verify(*box.plan, all).error().message();
+    EXPECT_TRUE(verify(*box.plan, all)) << verify(*box.plan, all).error().message();
     const std::string canary = grant.path() + "/canary";
     EXPECT_NE(::access(canary.c_str(), F_OK), 0) << "the workload ran before GO";
 
@@ -192,7 +192,7 @@ TEST(OciLaunch, KeepsMasksWhereTheyAreWhenAncestorsAreRenamed)
         LiveSandbox box(content);
         ASSERT_EQ(box.start(), "");
         EXPECT_EQ(box.placeholders.size(), 1U);
-        const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+        const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
         ASSERT_TRUE(seen) << seen.error().message();
         EXPECT_EQ(failures(*seen), "");
         const Ran ran = box.shell(
@@ -223,7 +223,7 @@ TEST(OciLaunch, RunsAFolderAsRootWithoutChangingIt)
     content.rootfs.ownership = plan::Ownership::idmap_all;
     LiveSandbox box(content);
     ASSERT_EQ(box.start(), "");
-    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_EQ(failures(*seen), "");
     const Ran ran = box.shell("s1", "echo $0; read x < /etc/hostname; echo $x");
@@ -236,12 +236,12 @@ TEST(OciLaunch, KillsAMemoryHogAndNotPidOne)
     LiveSandbox box(plain_content());
     ASSERT_EQ(box.start(), "");
     const auto peer = box.session("hog");
-    peer->send(oci::exec_open(*box.plan, {"/bin/sh", "-c", "a=x; while :; do a=$a$a; done"}));
+    peer->send(exec_open(*box.plan, {"/bin/sh", "-c", "a=x; while :; do a=$a$a; done"}));
     ASSERT_TRUE(peer->session<wire::Confined>());
     peer->send(wire::Go{});
     const Ran ran = guest::test::collect(*peer);
     EXPECT_EQ(ran.exit, (wire::Exit{wire::ExitOutcome::signaled, SIGKILL}));
-    EXPECT_GE(oci::oom_kills(*box.plan, box.binding).value_or(0), 1U);
+    EXPECT_GE(oom_kills(*box.plan, box.binding).value_or(0), 1U);
     EXPECT_EQ(box.shell("after", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
 }
 
@@ -250,7 +250,7 @@ TEST(OciLaunch, EndsWithItsChannelAndLeavesNoProcess)
     LiveSandbox box(plain_content());
     ASSERT_EQ(box.start(), "");
     const auto peer = box.session("long");
-    peer->send(oci::exec_open(*box.plan, {"/bin/sh", "-c", "sleep 1000 & sleep 1000"}));
+    peer->send(exec_open(*box.plan, {"/bin/sh", "-c", "sleep 1000 & sleep 1000"}));
     ASSERT_TRUE(peer->session<wire::Confined>());
     peer->send(wire::Go{});
     ASSERT_TRUE(peer->session<wire::Started>());
@@ -271,7 +271,7 @@ TEST(OciLaunch, LetsAWritableRootBeWrittenAndLeavesTheHostAsItWas)
     content.process.gid = 0;
     LiveSandbox box(content);
     ASSERT_EQ(box.start(), "");
-    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_EQ(failures(*seen), "");
     const std::string name = "sandbox-test-" + std::to_string(::getpid());
@@ -303,7 +303,7 @@ TEST(OciLaunch, SharesTheHostsNetworkOnlyWhereThePlanSaysSo)
     content.security.landlock_abi = 6;
     LiveSandbox box(content);
     ASSERT_EQ(box.start(), "");
-    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_EQ(failures(*seen), "");
     const Ran ran = box.shell("s1", "readlink /proc/self/ns/net");
@@ -335,7 +335,7 @@ TEST(OciLaunch, PlacesMountsInsideMounts)
     {
         LiveSandbox box(content);
         ASSERT_EQ(box.start(), "");
-        const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+        const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
         ASSERT_TRUE(seen) << seen.error().message();
         EXPECT_EQ(failures(*seen), "");
         const Ran ran = box.shell(
@@ -397,7 +397,7 @@ TEST(OciLaunch, JoinsCgroupsOfTheUnifiedHierarchy)
     const RestoredControllers restored(unified->mount + "/cgroup.subtree_control");
     LiveSandbox box(content);
     ASSERT_EQ(box.start(), "");
-    const auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched);
+    const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_EQ(failures(*seen), "");
     const Ran ran = box.shell("s1", "grep ^0: /proc/self/cgroup; exit 6");
@@ -431,14 +431,14 @@ TEST(OciEvidence, ReadsLimitsAnewThroughGroupsThatWereOpenedOnce)
 {
     LiveSandbox box(plain_content());
     ASSERT_EQ(box.start(), "");
-    const auto groups = oci::open_groups(*box.plan, box.binding);
+    const auto groups = open_groups(*box.plan, box.binding);
     ASSERT_TRUE(groups) << groups.error().message();
-    auto seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
+    auto seen = observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_EQ(failures(*seen), "");
     ASSERT_TRUE(
         groups->workload->set(std::vector<sys::cgroup::Setting>{{"pids", "pids.max", "63"}}));
-    seen = oci::observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
+    seen = observe_sandbox(*box.plan, box.binding, *box.launched, &*groups);
     ASSERT_TRUE(seen) << seen.error().message();
     EXPECT_NE(failures(*seen).find("planned 64, observed 63"), std::string::npos)
         << failures(*seen);
@@ -450,11 +450,10 @@ TEST(OciLaunch, SaysWhatTheRuntimeSaidWhenItFails)
     auto artifact = oci::compile(*box.plan, box.binding);
     ASSERT_TRUE(artifact);
     artifact->config_json = "{}";
-    artifact->config_digest = canon::digest("{}");
-    const auto programs = oci::seal(box.plan->content().artifacts, HostPath("/usr/bin/crun"),
-                                    HostPath(SANDBOX_INIT_PATH));
+    artifact->digest = canon::digest("{}");
+    const auto programs = sealed_programs(box.plan->content().artifacts);
     ASSERT_TRUE(programs) << programs.error().message();
-    ASSERT_TRUE(oci::create_cgroups(*box.plan, box.binding));
+    ASSERT_TRUE(create_cgroups(*box.plan, box.binding));
     const auto launched = oci::launch(*box.plan, box.binding, *artifact, *programs);
     ASSERT_FALSE(launched);
     EXPECT_NE(launched.error().message().find("the runtime said: "), std::string::npos)
@@ -466,11 +465,10 @@ TEST(OciLaunch, RefusesAConfigThatIsNotWhatWasCompiled)
     LiveSandbox box(plain_content());
     auto artifact = oci::compile(*box.plan, box.binding);
     ASSERT_TRUE(artifact);
-    artifact->config_digest = canon::digest("another");
-    const auto programs = oci::seal(box.plan->content().artifacts, HostPath("/usr/bin/crun"),
-                                    HostPath(SANDBOX_INIT_PATH));
+    artifact->digest = canon::digest("another");
+    const auto programs = sealed_programs(box.plan->content().artifacts);
     ASSERT_TRUE(programs);
-    ASSERT_TRUE(oci::create_cgroups(*box.plan, box.binding));
+    ASSERT_TRUE(create_cgroups(*box.plan, box.binding));
     const auto launched = oci::launch(*box.plan, box.binding, *artifact, *programs);
     ASSERT_FALSE(launched);
     EXPECT_NE(launched.error().message().find("not what was compiled"), std::string::npos)
@@ -494,10 +492,8 @@ TEST(OciLaunch, RefusesSourcesThatReachTheHost)
 
 TEST(OciLaunch, RefusesAnotherProgramThanThePlanned)
 {
-    auto artifacts = plain_content().artifacts;
-    artifacts["oci.runtime"] = canon::digest("another");
-    artifacts["sandbox-init"] = canon::digest("another");
-    const auto programs = oci::seal(artifacts, HostPath("/usr/bin/crun"), HostPath("/bin/true"));
+    const auto programs = seal(
+        {{"oci.runtime", {HostPath("/usr/bin/crun"), canon::digest("another")}}});
     ASSERT_FALSE(programs);
     EXPECT_EQ(programs.error().code(), Code::conflict);
 }

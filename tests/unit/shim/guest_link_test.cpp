@@ -266,7 +266,7 @@ TEST(AwaitStart, TellsStartedFromAProgramThatCannotBeExecuted)
 TEST(PassingStreams, HandsOverTheStreamFirstAndThenTheLeaf)
 {
     auto channel = VALUE(sys::socket_pair(sys::SocketType::seqpacket));
-    driver::oci::SessionLeaf leaf;
+    driver::SessionLeaf leaf;
     leaf.name = "s1";
     std::vector<sys::FileIdentity> joins;
     for (int i = 0; i < 2; ++i) {

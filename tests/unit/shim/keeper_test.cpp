@@ -66,12 +66,10 @@ protected:
         }
         auto channel = VALUE(sys::socket_pair(sys::SocketType::seqpacket));
         init_ = std::move(channel.second);
-        generation_.launched.emplace(driver::oci::Launched{std::move(channel.first),
-                                                           VALUE(sys::Pidfd::open(child_)),
-                                                           child_,
-                                                           sys::Pidfd(sys::UniqueFd(), 0),
-                                                           sys::UniqueFd(),
-                                                           {}});
+        generation_.launched.emplace();
+        generation_.launched->channel = std::move(channel.first);
+        generation_.launched->init = VALUE(sys::Pidfd::open(child_));
+        generation_.launched->init_pid = child_;
         auto session = VALUE(sys::socket_pair(sys::SocketType::stream));
         service_ = std::move(session.second);
         generation_.service = std::make_unique<SessionStream>(std::move(session.first));
@@ -224,6 +222,23 @@ TEST_F(Kept, AnswersEveryClientThatWaits)
     const auto exit = finish();
     for (Peer& peer : waiting) EXPECT_EQ(peer.hear(), Reply(Ended{exit, ""}));
     EXPECT_FALSE(idle.hear()) << "told without asking";
+}
+
+// Whoever is told may remove it, or read its log, the next moment.
+TEST_F(Kept, TellsNobodyOfTheEndBeforeItIsRecordedAndTheLogDrained)
+{
+    sys::Pipe worker = VALUE(sys::make_pipe());
+    generation_.log.emplace(LogWorker{VALUE(sys::Pidfd::open(getpid())), std::move(worker.read), {}});
+    keep();
+    Peer peer = greeted();
+    say_service(wire::Exit{wire::ExitOutcome::exited, 3});
+    await_death_of_init();
+    peer.say(WaitRequest{});
+    peer.say(SignalRequest{SIGUSR1});
+    EXPECT_EQ(peer.hear(), Reply(Rejected{"the workload has ended"})) << "not the end of it";
+    worker.write.reset();
+    const auto exit = finish();
+    EXPECT_EQ(peer.hear(), Reply(Ended{exit, ""}));
 }
 
 TEST_F(Kept, RejectsPacketsItDoesNotUnderstandAndServesOn)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/oci/tree_build.hpp"
+#include "driver/tree_build.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include "sys/file.hpp"
 #include "sys/mount.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
 
 // Two nodes and nothing else, ever.
@@ -296,13 +296,13 @@ private:
 
 }  // namespace
 
-Status build_tree(const OciArtifact& artifact, PreparedSources sources, int scratch,
+Status build_tree(std::span<const TreeStep> steps, PreparedSources sources, int scratch,
                   const std::string& scratch_path, const std::string& rootfs)
 {
     TreeBuilder builder(std::move(sources), scratch, scratch_path, rootfs);
-    for (const TreeStep& step : artifact.steps) TRY_VOID(builder.run(step));
+    for (const TreeStep& step : steps) TRY_VOID(builder.run(step));
     // Clones keep the propagation of where they came from: cut it once more.
     return sys::make_all_private();
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

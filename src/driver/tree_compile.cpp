@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "driver/tree.hpp"
+
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
 
-#include "driver/oci/parts.hpp"
-
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
 
 // Skeleton and /etc only; everything bigger is a mount of its own.
@@ -92,11 +92,10 @@ private:
             return {};
         }
         if (plan_.rootfs.kind != "dir" || !overlay)
-            return fail(
-                Code::invalid_argument,
-                "the oci driver expresses rootfs \"host\" and \"dir:\" with an overlay, not "
-                "\"" +
-                    plan_.rootfs.kind + "\"");
+            return fail(Code::invalid_argument,
+                        "a file tree expresses rootfs \"host\" and \"dir:\" with an overlay, not "
+                        "\"" +
+                            plan_.rootfs.kind + "\"");
         steps_.emplace_back(Overlay{"", plan_.rootfs.source,
                                     map_for(plan_.rootfs.ownership, plan_, binding_), size});
         return {};
@@ -166,7 +165,7 @@ private:
         case profile::MountType::bind: break;
         case profile::MountType::volume:
             return fail(Code::invalid_argument,
-                        "the oci driver does not express volumes yet: " + mount.target.str());
+                        "a file tree does not express volumes yet: " + mount.target.str());
         }
         // Container root would write files of host root's making through its own map.
         if (access == Access::read_write && plan_.process.uid == 0)
@@ -227,4 +226,4 @@ Result<std::vector<TreeStep>> compile_tree(const plan::ExecutionPlan& plan, cons
     return TreeCompiler(plan.content(), binding).compile();
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

@@ -10,7 +10,7 @@
 #include "plan/plan.hpp"
 #include "sys/procfs.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 
 enum class Held { yes, no };
 inline Held held_if(bool value) { return value ? Held::yes : Held::no; }
@@ -48,4 +48,4 @@ struct DescriptorSeen {
 // Path of the process in the hierarchy of `controller` ("" for v2); empty when it is in none.
 std::string cgroup_path(const std::vector<sys::CgroupLine>& lines, std::string_view controller);
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

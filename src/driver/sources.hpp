@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "driver/oci/launch.hpp"
+#include "base/result.hpp"
+#include "driver/tree.hpp"
 #include "sys/fd.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
+
+struct SourceIdentity {
+    HostPath wanted;
+    std::string resolved;  // what the descriptor really is
+    sys::FileIdentity identity;
+};
 
 // A detached mount, ready to be attached: cloned where the host's mounts are seen, idmapped and
 // with its flags, before the launcher leaves for its own namespace.
@@ -27,10 +35,10 @@ struct PreparedSources {
 
 // Opens each source once by descriptor, refuses what must never be granted, clones. Nothing is
 // attached anywhere.
-[[nodiscard]] Result<PreparedSources> prepare_sources(const OciArtifact& artifact,
+[[nodiscard]] Result<PreparedSources> prepare_sources(std::span<const TreeStep> steps,
                                                       const Binding& binding);
 
 // Pure. Why `path` (absolute, without links) may not be a source; empty when it may.
 std::string protected_reason(std::string_view path, const Binding& binding);
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/oci/groups.hpp"
+#include "driver/groups.hpp"
 
 #include <sys/stat.h>
 
 #include <algorithm>
 
-#include "driver/oci/launch.hpp"
 #include "sys/file.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 
 namespace cgroup = sys::cgroup;
 
@@ -167,4 +166,4 @@ Status remove_cgroups(std::string_view path)
     return cgroup::remove_if_empty(host, std::string(path.substr(0, slash)));
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/oci/sources.hpp"
+#include "driver/sources.hpp"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -12,7 +12,7 @@
 #include "sys/file.hpp"
 #include "sys/mount.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
 
 // Whoever holds one of these holds the host: kernel interfaces, container runtimes and the buses
@@ -161,10 +161,10 @@ std::string protected_reason(std::string_view path, const Binding& binding)
     return {};
 }
 
-Result<PreparedSources> prepare_sources(const OciArtifact& artifact, const Binding& binding)
+Result<PreparedSources> prepare_sources(std::span<const TreeStep> steps, const Binding& binding)
 {
     Preparer preparer(binding);
-    for (const TreeStep& step : artifact.steps) {
+    for (const TreeStep& step : steps) {
         if (const auto* bind = std::get_if<BindMount>(&step))
             TRY_VOID(preparer.add(bind->source, bind->map, bind->access));
         else if (const auto* overlay = std::get_if<Overlay>(&step))
@@ -173,4 +173,4 @@ Result<PreparedSources> prepare_sources(const OciArtifact& artifact, const Bindi
     return preparer.take();
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

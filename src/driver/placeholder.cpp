@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "driver/placeholder.hpp"
+
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -7,10 +9,9 @@
 #include <cerrno>
 
 #include "base/diagnostic.hpp"
-#include "driver/oci/launch.hpp"
 #include "sys/file.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
 
 struct Place {
@@ -33,10 +34,10 @@ Result<Place> place_of(const HostPath& path)
 
 }  // namespace
 
-Result<std::vector<Placeholder>> list_placeholders(const OciArtifact& artifact)
+Result<std::vector<Placeholder>> list_placeholders(std::span<const TreeStep> steps)
 {
     std::vector<Placeholder> missing;
-    for (const TreeStep& step : artifact.steps) {
+    for (const TreeStep& step : steps) {
         const auto* mask = std::get_if<MaskPath>(&step);
         if (mask == nullptr || mask->ground != Ground::operators || mask->host.empty()) continue;
         const Place place = TRY(place_of(mask->host));
@@ -84,4 +85,4 @@ Status remove_placeholder(const Placeholder& placeholder, sys::FileIdentity iden
     return sys::unlink_at(place->folder.get(), place->name);
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

@@ -3,12 +3,12 @@
 #include <charconv>
 
 #include "base/diagnostic.hpp"
-#include "driver/oci/collector.hpp"
-#include "driver/oci/evidence.hpp"
-#include "driver/oci/groups.hpp"
+#include "driver/collector.hpp"
+#include "driver/evidence.hpp"
+#include "driver/groups.hpp"
 #include "sys/caps.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
@@ -176,11 +176,11 @@ Status observe_place(const plan::PlanContent& plan, const Binding& binding,
 }  // namespace
 
 Result<std::vector<Evidence>> observe_session(const plan::ExecutionPlan& plan,
-                                              const Binding& binding, const Launched& launched,
-                                              int pid, const wire::Confined& report)
+                                              const Binding& binding, int init_pid, int pid,
+                                              const wire::Confined& report)
 {
     Collector collector(plan.content());
-    const sys::ProcDir init = TRY(sys::ProcDir::open(launched.init_pid));
+    const sys::ProcDir init = TRY(sys::ProcDir::open(init_pid));
     const sys::ProcDir process = TRY_WITH(sys::ProcDir::open(pid),
                                           "read the session's leader from outside");
     const sys::ProcStatus status = TRY(process.status());
@@ -215,4 +215,4 @@ Result<int> find_session_pid(const plan::ExecutionPlan& plan, const Binding& bin
                                      " in its cgroup");
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

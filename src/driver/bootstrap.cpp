@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cstring>
+#include "driver/bootstrap.hpp"
 
-#include "driver/oci/parts.hpp"
+#include <algorithm>
+#include <set>
+
 #include "sys/caps.hpp"
 #include "sys/landlock.hpp"
 #include "sys/rlimit.hpp"
 #include "sys/seccomp/compile.hpp"
 #include "wire/wire.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
-
-// PID 1 finds the shim here: --preserve-fds keeps 3, 4 and 5.
-constexpr std::uint32_t kChannelFd = 3;
 
 namespace landlock = sys::landlock;
 
@@ -105,12 +103,13 @@ std::string bpf_bytes(std::span<const sock_filter> program)
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Result<std::string> compile_bootstrap(const plan::ExecutionPlan& plan, const Binding& binding)
+Result<std::string> compile_bootstrap(const plan::ExecutionPlan& plan, const Binding& binding,
+                                      BootWay way)
 {
     wire::Bootstrap record;
-    record.mode = wire::BootMode::host_sandbox;
-    record.channel = wire::BootChannel::inherited_fd;
-    record.channel_fd = kChannelFd;
+    record.mode = way.mode;
+    record.channel = way.channel;
+    record.channel_fd = way.channel == wire::BootChannel::inherited_fd ? way.channel_fd : 0;
     record.sandbox_id = binding.id.str();
     // An exec session is not a way to become somebody else: the plan's user and no other.
     record.permitted_ids = {{plan->process.uid, plan->process.gid}};
@@ -133,6 +132,28 @@ Result<std::string> compile_bootstrap(const plan::ExecutionPlan& plan, const Bin
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+Service service_of(const plan::PlanContent& plan)
+{
+    Service service;
+    service.workload = plan.resources.workload;
+    service.control = plan.resources.control;
+    service.controllers = plan.resources.controllers;
+    service.cgroup_version = plan.resources.version;
+    service.timeout = plan.process.timeout;
+    if (!plan.process.idle) service.argv = plan.process.argv;
+    service.cwd = plan.process.cwd;
+    service.umask = plan.process.umask;
+    service.terminal = plan.process.terminal;
+    return service;
+}
+
+std::vector<std::string> init_capabilities(const plan::PlanContent& plan)
+{
+    std::set<std::string> caps{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"};
+    caps.insert(plan.security.capabilities.begin(), plan.security.capabilities.end());
+    return {caps.begin(), caps.end()};
+}
+
 wire::Open service_open(const plan::ExecutionPlan& plan)
 {
     wire::Open open = base_open(plan);
@@ -152,4 +173,4 @@ wire::Open exec_open(const plan::ExecutionPlan& plan, std::vector<std::string> a
     return open;
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

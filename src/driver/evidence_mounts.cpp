@@ -7,14 +7,16 @@
 #include <set>
 
 #include "base/diagnostic.hpp"
-#include "driver/oci/collector.hpp"
-#include "driver/oci/parts.hpp"
+#include "driver/collector.hpp"
 #include "sys/fd.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
 
-// Nodes that crun binds into its fresh /dev (crun 1.8.1, create_missing_devs).
+// What every sandbox on this host has beside the steps of its tree: the kernel's own mounts, and
+// the nodes that are bound into the fresh /dev (crun 1.8.1, create_missing_devs; native the same).
+constexpr std::array<std::string_view, 5> kBaseMounts{"/proc", "/dev", "/dev/pts", "/dev/shm",
+                                                      "/dev/mqueue"};
 constexpr std::array<std::string_view, 6> kDeviceNodes{"/dev/full", "/dev/null",    "/dev/random",
                                                        "/dev/tty",  "/dev/urandom", "/dev/zero"};
 
@@ -189,11 +191,11 @@ Status observe_mounts(const plan::ExecutionPlan& plan, const Binding& binding,
         witness.expect(name, one.target, one.access, one.recursive);
     }
     for (const GuestPath& mask : plan->masks) witness.expect_mask(mask.str());
-    for (const std::string_view base : base_mounts()) witness.know(std::string(base));
+    for (const std::string_view base : kBaseMounts) witness.know(std::string(base));
     for (const std::string_view node : kDeviceNodes) witness.know(std::string(node));
     TRY_VOID(observe_kernel_paths(plan.content(), init, witness, collector));
     witness.expect_nothing_else();
     return {};
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver

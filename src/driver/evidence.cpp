@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/oci/evidence.hpp"
+#include "driver/evidence.hpp"
 
 #include <fcntl.h>
 
@@ -8,13 +8,13 @@
 #include <set>
 
 #include "base/diagnostic.hpp"
-#include "driver/oci/collector.hpp"
-#include "driver/oci/groups.hpp"
-#include "driver/oci/parts.hpp"
+#include "driver/bootstrap.hpp"
+#include "driver/collector.hpp"
+#include "driver/groups.hpp"
 #include "sys/caps.hpp"
 #include "sys/file.hpp"
 
-namespace sandbox::driver::oci {
+namespace sandbox::driver {
 namespace {
 
 // What the kernel calls the namespaces that plans name in full.
@@ -269,4 +269,4 @@ Status verify(const plan::ExecutionPlan& plan, const std::vector<Evidence>& evid
     return fail(Code::conflict, "controls that do not hold: " + missing);
 }
 
-}  // namespace sandbox::driver::oci
+}  // namespace sandbox::driver
