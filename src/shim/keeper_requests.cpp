@@ -58,8 +58,7 @@ void Keeper::on_client(std::uint64_t number)
 void Keeper::serve(Client& client, const Request& request, std::vector<sys::UniqueFd> fds)
 {
     if (std::holds_alternative<WaitRequest>(request)) {
-        client.waits = true;
-        if (exit_) answer(client, Ended{*exit_, exit_why_});
+        client.waits = true;  // answered once the end is in the ledger and the output in the log
         return;
     }
     const auto* stop = std::get_if<StopRequest>(&request);

@@ -228,7 +228,8 @@ TEST_F(Kept, AnswersEveryClientThatWaits)
 TEST_F(Kept, TellsNobodyOfTheEndBeforeItIsRecordedAndTheLogDrained)
 {
     sys::Pipe worker = VALUE(sys::make_pipe());
-    generation_.log.emplace(LogWorker{VALUE(sys::Pidfd::open(getpid())), std::move(worker.read), {}});
+    generation_.log.emplace(
+        LogWorker{VALUE(sys::Pidfd::open(getpid())), std::move(worker.read), {}});
     keep();
     Peer peer = greeted();
     say_service(wire::Exit{wire::ExitOutcome::exited, 3});
