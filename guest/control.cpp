@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/control.hpp"
 
-#include <sys/socket.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <optional>
 
 namespace sandbox::guest {
 namespace {
@@ -40,20 +41,36 @@ wire::Stats stats()
     return stats;
 }
 
+// Guest minus host before the step. PRIVILEGED: in a guest of its own kernel the clock is ours.
+std::optional<std::int64_t> step_clock(std::uint64_t time_ns, std::int64_t& stepped)
+{
+    constexpr std::uint64_t kSecond = 1'000'000'000;
+    timespec now{};
+    if (time_ns > INT64_MAX || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return std::nullopt;
+    const std::int64_t ours =
+        static_cast<std::int64_t>(now.tv_sec) * static_cast<std::int64_t>(kSecond) + now.tv_nsec;
+    const timespec wanted{static_cast<time_t>(time_ns / kSecond),
+                          static_cast<long>(time_ns % kSecond)};
+    if (::clock_settime(CLOCK_REALTIME, &wanted) != 0) return std::nullopt;
+    const std::int64_t offset = ours - static_cast<std::int64_t>(time_ns);
+    stepped += offset;
+    return offset;
+}
+
 }  // namespace
 
 void Control::watch(Poller& poller)
 {
     const int wanted = (closing_ ? 0 : POLLIN) | (out_.empty() ? 0 : POLLOUT);
-    at_stream_ = poller.watch(stream_.get(), static_cast<short>(wanted));
+    stream_->watch(poller, static_cast<short>(wanted));
 }
 
 void Control::handle(const Poller& poller)
 {
-    const short ready = poller.ready(at_stream_);
+    const short ready = stream_->ready(poller);
     if ((ready & POLLIN) != 0 && !closing_) {
         std::array<std::byte, wire::kMaxHead> chunk;
-        const ssize_t count = ::recv(stream_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+        const ssize_t count = stream_->read(chunk, nullptr);
         if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) closing_ = true;
         std::span<const std::byte> bytes(chunk.data(),
                                          count > 0 ? static_cast<std::size_t>(count) : 0);
@@ -93,6 +110,8 @@ void Control::take(const wire::ControlMessage& message)
             return refuse({wire::WireError::refused, "provider keys are not built yet", 0});
         if (!state_.secrets.keep(*provision))
             return refuse({wire::WireError::refused, "memory for the values cannot be locked", 0});
+        if (state_.own_clock)
+            static_cast<void>(step_clock(provision->time_ns, state_.clock_stepped_ns));
         gate.provisioned = true;
         out_.send(wire::Provisioned{});
     } else if (std::holds_alternative<wire::Ready>(message)) {
@@ -118,17 +137,21 @@ void Control::take(const wire::ControlMessage& message)
     } else if (std::holds_alternative<wire::Poweroff>(message)) {
         state_.poweroff = true;
         out_.send(wire::PoweroffAck{});
-    } else if (std::holds_alternative<wire::TimeSet>(message)) {
-        // PRIVILEGED in a guest of its own; here the clock is the host's.
-        refuse({wire::WireError::refused,
-                boot_.mode == wire::BootMode::host_sandbox ? "the clock is the host's"
-                                                           : "setting the clock is not built yet",
-                0});
+    } else if (const auto* time = std::get_if<wire::TimeSet>(&message)) {
+        set_time(time->time_ns);
     } else if (std::holds_alternative<wire::Fstrim>(message)) {
         refuse({wire::WireError::refused, "no data disk", 0});
     } else {
         refuse({wire::WireError::type_not_allowed, "not a request", 0});
     }
+}
+
+void Control::set_time(std::uint64_t time_ns)
+{
+    if (!state_.own_clock) return refuse({wire::WireError::refused, "the clock is the host's", 0});
+    const auto offset = step_clock(time_ns, state_.clock_stepped_ns);
+    if (!offset) return refuse({wire::WireError::refused, "the clock cannot be set", 0});
+    out_.send(wire::TimeAck{*offset});
 }
 
 void Control::refuse(wire::Failure failure)
@@ -140,7 +163,7 @@ void Control::refuse(wire::Failure failure)
 
 void Control::flush()
 {
-    const auto flushed = out_.flush_to_socket(stream_.get());
+    const auto flushed = stream_->flush(out_);
     if (flushed == Outbox::Flushed::broken || (flushed == Outbox::Flushed::all && closing_))
         done_ = true;
 }

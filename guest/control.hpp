@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "guest/outbox.hpp"
 #include "guest/poller.hpp"
 #include "guest/secrets.hpp"
 #include "guest/session.hpp"
-#include "sys/fd.hpp"
+#include "guest/stream.hpp"
 #include "wire/wire.hpp"
 
 namespace sandbox::guest {
@@ -22,13 +23,15 @@ struct ControlState {
     Secrets secrets;
     wire::ServiceState service = wire::ServiceState::not_started;
     std::int32_t service_exit = 0;  // exit code, or minus the signal
+    bool own_clock = false;  // of a kernel of our own: PROVISION and TIME_SET set it
     bool poweroff = false;
+    std::int64_t clock_stepped_ns = 0;  // and not told on port 5002 yet
 };
 
 // Port 5000: one request, one reply.
 class Control {
 public:
-    Control(sys::UniqueFd stream, const wire::Bootstrap& boot, ControlState& state)
+    Control(std::unique_ptr<Stream> stream, const wire::Bootstrap& boot, ControlState& state)
         : boot_(boot), state_(state), stream_(std::move(stream))
     {
     }
@@ -39,14 +42,14 @@ public:
 private:
     void take(const wire::ControlMessage& message);
     void refuse(wire::Failure failure);
+    void set_time(std::uint64_t time_ns);
     void flush();
 
     const wire::Bootstrap& boot_;
     ControlState& state_;
-    sys::UniqueFd stream_;
+    std::unique_ptr<Stream> stream_;
     wire::FrameDecoder decoder_{wire::Port::control, wire::Direction::to_guest};
     Outbox out_;
-    std::size_t at_stream_ = Poller::kNone;
     bool closing_ = false;
     bool done_ = false;
 };

@@ -3,7 +3,7 @@
 
 namespace sandbox::guest {
 
-Events::Events(sys::UniqueFd stream, const wire::Nonce& nonce, std::uint64_t& sequence,
+Events::Events(std::unique_ptr<Stream> stream, const wire::Nonce& nonce, std::uint64_t& sequence,
                std::uint32_t heartbeat_ms)
     : stream_(std::move(stream)), sequence_(sequence), heartbeat_ms_(heartbeat_ms)
 {
@@ -16,13 +16,13 @@ Events::Events(sys::UniqueFd stream, const wire::Nonce& nonce, std::uint64_t& se
 void Events::watch(Poller& poller)
 {
     const int wanted = POLLIN | (out_.empty() ? 0 : POLLOUT);
-    at_stream_ = poller.watch(stream_.get(), static_cast<short>(wanted));
+    stream_->watch(poller, static_cast<short>(wanted));
 }
 
 void Events::handle(const Poller& poller, std::int64_t now)
 {
     // The host says nothing here but ERROR and its end, and both are the end.
-    if ((poller.ready(at_stream_) & (POLLIN | POLLHUP | POLLERR)) != 0) {
+    if ((stream_->ready(poller) & (POLLIN | POLLHUP | POLLERR)) != 0) {
         done_ = true;
         return;
     }
@@ -33,6 +33,13 @@ void Events::handle(const Poller& poller, std::int64_t now)
 void Events::tell_service(wire::ServiceState state, std::int32_t exit)
 {
     out_.send(wire::ServiceStateEvent{++sequence_, state, exit, 0});
+    rest(now_ms());
+    flush();
+}
+
+void Events::tell_guest(wire::GuestEvent kind, std::uint64_t value)
+{
+    out_.send(wire::GuestStateEvent{++sequence_, kind, value});
     rest(now_ms());
     flush();
 }
@@ -52,7 +59,7 @@ void Events::rest(std::int64_t now) noexcept
 
 void Events::flush()
 {
-    if (out_.flush_to_socket(stream_.get()) == Outbox::Flushed::broken) done_ = true;
+    if (stream_->flush(out_) == Outbox::Flushed::broken) done_ = true;
 }
 
 }  // namespace sandbox::guest

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "guest/outbox.hpp"
 #include "guest/poller.hpp"
-#include "sys/fd.hpp"
+#include "guest/stream.hpp"
 #include "wire/wire.hpp"
 
 namespace sandbox::guest {
@@ -14,7 +15,7 @@ namespace sandbox::guest {
 // first frame is ours. The sequence goes on across streams.
 class Events {
 public:
-    Events(sys::UniqueFd stream, const wire::Nonce& nonce, std::uint64_t& sequence,
+    Events(std::unique_ptr<Stream> stream, const wire::Nonce& nonce, std::uint64_t& sequence,
            std::uint32_t heartbeat_ms);
 
     void watch(Poller& poller);
@@ -23,18 +24,18 @@ public:
     bool done() const noexcept { return done_; }
 
     void tell_service(wire::ServiceState state, std::int32_t exit);
+    void tell_guest(wire::GuestEvent kind, std::uint64_t value);
 
 private:
     void beat(std::int64_t now);
     void rest(std::int64_t now) noexcept;
     void flush();
 
-    sys::UniqueFd stream_;
+    std::unique_ptr<Stream> stream_;
     std::uint64_t& sequence_;
     std::int64_t heartbeat_ms_;
     Outbox out_;
     std::int64_t quiet_until_ = kNever;
-    std::size_t at_stream_ = Poller::kNone;
     bool done_ = false;
 };
 

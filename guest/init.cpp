@@ -3,16 +3,14 @@
 
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <limits>
+#include <utility>
 
-#include "sys/net/unix.hpp"
 #include "sys/process.hpp"
 
 namespace sandbox::guest {
@@ -47,18 +45,15 @@ Status Init::begin()
     if (::sigprocmask(SIG_SETMASK, &child, nullptr) != 0) return fail_errno("sigprocmask");
     signals_.reset(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) return fail_errno("signalfd");
-    const auto up = TRY(wire::encode_packet(
-        wire::InitUp{wire::kProtocolVersion, static_cast<std::uint32_t>(::getpid())}));
-    if (::send(channel_.get(), up.data(), up.size(), MSG_NOSIGNAL) < 0)
-        return fail_errno("send", "INIT_UP");
+    tell(wire::InitUp{wire::kProtocolVersion, static_cast<std::uint32_t>(::getpid())});
+    link_.flush();
     return {};
 }
 
 void Init::turn()
 {
     poller_.clear();
-    at_channel_ = poller_.watch(channel_.get(),
-                                static_cast<short>(POLLIN | (told_.empty() ? 0 : POLLOUT)));
+    link_.watch(poller_);
     at_signals_ = poller_.watch(signals_.get(), POLLIN);
     if (control_) control_->watch(poller_);
     if (events_) events_->watch(poller_);
@@ -68,29 +63,54 @@ void Init::turn()
         return;
     }
     if (poller_.ready(at_signals_) != 0) reap();
+    link_.receive(poller_);
     const std::int64_t now = now_ms();
     if (control_) {
         control_->handle(poller_);
         if (control_->done()) control_.reset();
     }
     // After the reaping: a session whose leader ended drains and reports in this very turn.
-    for (const auto& session : sessions_) {
-        session->handle(poller_, now);
-        if (const auto note = session->take_note()) log(session->name() + ": " + *note);
-        if (const auto opened = session->take_opened()) tell(*opened);
-        if (const auto over = session->take_ended()) tell(*over);
-    }
+    serve_sessions(now);
     announce_service();
-    std::erase_if(sessions_, [](const auto& session) { return session->done(); });
+    tell_machine();
     if (events_) {
         events_->handle(poller_, now);
         if (events_->done()) events_.reset();
     }
-    flush_told();
     // Last: a stream taken now is watched from the next turn on.
-    if ((poller_.ready(at_channel_) & ~POLLOUT) != 0) take_packet();
+    while (auto arrived = link_.next(poller_)) accept(std::move(*arrived));
+    link_.flush();
+    if (link_.ended()) ended_ = true;
     if (state_.poweroff && kill_at_ == kNever) begin_stop(now);
     if (kill_at_ != kNever && stopped(now)) ended_ = true;
+}
+
+void Init::serve_sessions(std::int64_t now)
+{
+    for (const auto& session : sessions_) {
+        session->handle(poller_, now);
+        if (const auto note = session->take_note()) log(session->name() + ": " + *note);
+        if (const auto opened = session->take_opened()) tell(*opened);
+        if (const auto over = session->take_ended()) {
+            tell(*over);
+            if (around_.over) around_.over(session->name());
+        }
+    }
+    std::erase_if(sessions_, [](const auto& session) { return session->done(); });
+}
+
+// What a kernel of its own has to tell.
+void Init::tell_machine()
+{
+    if (around_.ready && state_.gate.ready && !std::exchange(ready_told_, true)) around_.ready();
+    if (!events_) return;
+    if (const std::int64_t step = std::exchange(state_.clock_stepped_ns, 0); step != 0)
+        events_->tell_guest(wire::GuestEvent::clock_stepped, static_cast<std::uint64_t>(step));
+    // Whoever was killed for its memory was reaped.
+    if (!around_.oom_kills || !std::exchange(reaped_, false)) return;
+    const std::uint64_t kills = around_.oom_kills();
+    if (kills > oom_told_) events_->tell_guest(wire::GuestEvent::oom_kill, kills - oom_told_);
+    oom_told_ = kills;
 }
 
 int Init::timeout(std::int64_t now) const
@@ -103,57 +123,34 @@ int Init::timeout(std::int64_t now) const
         std::clamp<std::int64_t>(first - now, 0, std::numeric_limits<int>::max()));
 }
 
-void Init::take_packet()
+void Init::accept(Link::Arrived arrived)
 {
-    auto packet = sys::recv_fds(channel_.get(), wire::kMaxInitPacket, sys::kMaxFds);
-    if (!packet) {
-        if (packet.error().errnum() == EAGAIN || packet.error().errnum() == EINTR) return;
-        if (packet.error().code() == Code::corrupt) return log("a packet was not taken");
-        ended_ = true;
-        return;
-    }
-    // The shim is gone: law 6, so are we.
-    if (packet->bytes.empty()) {
-        ended_ = true;
-        return;
-    }
-    const auto message = wire::decode_packet(wire::Direction::to_guest,
-                                             std::as_bytes(std::span(packet->bytes)));
-    if (!message) return log(std::string("a packet was not taken: ") + message.error().what);
-    if (const auto* pass = std::get_if<wire::Pass>(&*message))
-        accept(*pass, std::move(packet->fds));
-}
-
-void Init::accept(const wire::Pass& pass, std::vector<sys::UniqueFd> fds)
-{
-    if (fds.size() != 1U + pass.leaf_count) return log("PASS with another number of descriptors");
-    sys::UniqueFd stream = std::move(fds.front());
-    fds.erase(fds.begin());
-    if (!sys::set_nonblocking(stream.get())) return log("PASS without a stream");
-    switch (static_cast<wire::Port>(pass.port)) {
+    if (arrived.note != nullptr) log(std::string("a stream was not taken: ") + arrived.note);
+    if (!arrived.stream) return;
+    if (arrived.note != nullptr) return refuse_stream(arrived, wire::WireError::busy, arrived.note);
+    switch (static_cast<wire::Port>(arrived.pass.port)) {
     case wire::Port::control:
-            // One at a time; a new one replaces the old.
-        control_ = std::make_unique<Control>(std::move(stream), boot_, state_);
+        // One at a time; a new one replaces the old.
+        control_ = std::make_unique<Control>(std::move(arrived.stream), boot_, state_);
         return;
     case wire::Port::session:
         if (sessions_.size() >= boot_.max_sessions || kill_at_ != kNever)
-            return refuse_stream(std::move(stream), pass, wire::WireError::busy,
+            return refuse_stream(arrived, wire::WireError::busy,
                                  "session limit reached, or stopping");
-        sessions_.push_back(std::make_unique<Session>(std::move(stream), pass.session, pass.leaf,
-                                                      std::move(fds), boot_, state_.gate));
+        sessions_.push_back(std::make_unique<Session>(std::move(arrived.stream),
+                                                      arrived.pass.session, arrived.pass.leaf,
+                                                      std::move(arrived.leaf), boot_, state_.gate));
         return;
     case wire::Port::events:
         // Ours to speak on first, and only with the nonce. A new stream replaces the old.
         if (!state_.gate.provisioned)
-            return refuse_stream(std::move(stream), pass, wire::WireError::not_provisioned,
+            return refuse_stream(arrived, wire::WireError::not_provisioned,
                                  "events before PROVISION");
-        events_ = std::make_unique<Events>(std::move(stream), state_.secrets.event_nonce(),
+        events_ = std::make_unique<Events>(std::move(arrived.stream), state_.secrets.event_nonce(),
                                            event_sequence_, boot_.heartbeat_ms);
         announced_ = wire::ServiceState::not_started;
         return;
-    default:
-        refuse_stream(std::move(stream), pass, wire::WireError::not_ready,
-                      "nothing listens on this port");
+    default: refuse_stream(arrived, wire::WireError::not_ready, "nothing listens on this port");
     }
 }
 
@@ -169,31 +166,20 @@ void Init::announce_service()
     events_->tell_service(state_.service, state_.service_exit);
 }
 
-void Init::refuse_stream(sys::UniqueFd stream, const wire::Pass& pass, wire::WireError error,
-                         const char* what)
+void Init::refuse_stream(Link::Arrived& arrived, wire::WireError error, const char* what)
 {
     Outbox out;
     out.send(wire::ErrorMessage{static_cast<std::uint16_t>(error), what});
-    out.flush_to_socket(stream.get());
-    tell(wire::PassRefused{pass.session, static_cast<std::uint16_t>(error)});
+    arrived.stream->flush(out);
+    arrived.stream.reset();
+    tell(wire::PassRefused{arrived.pass.session, static_cast<std::uint16_t>(error)});
+    if (around_.over && !arrived.leaf.empty()) around_.over(arrived.pass.session);
 }
 
 template <class M>
 void Init::tell(const M& message)
 {
-    if (auto packet = wire::encode_packet(message)) told_.push_back(std::move(*packet));
-}
-
-// In order and never waiting: two packets a session at most, and no more sessions than the limit.
-void Init::flush_told()
-{
-    while (!told_.empty()) {
-        const wire::ByteVector& packet = told_.front();
-        const ssize_t sent = ::send(channel_.get(), packet.data(), packet.size(),
-                                    MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        told_.pop_front();
-    }
+    if (auto packet = wire::encode_packet(message)) link_.tell(std::move(*packet), Keep::always);
 }
 
 void Init::reap()
@@ -204,6 +190,7 @@ void Init::reap()
     for (;;) {
         const auto reaped = sys::reap_any();
         if (!reaped || !*reaped) return;
+        reaped_ = true;
         for (const auto& session : sessions_) {
             if (session->leader() != (*reaped)->pid) continue;
             session->leader_exited((*reaped)->status);
@@ -217,9 +204,8 @@ void Init::reap()
 
 void Init::log(std::string_view text)
 {
-    // Never waits: a shim that does not listen loses a line, not the sandbox.
-    const auto packet = wire::encode_packet(wire::InitLog{std::string(text.substr(0, 1024))});
-    if (packet) ::send(channel_.get(), packet->data(), packet->size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    auto packet = wire::encode_packet(wire::InitLog{std::string(text.substr(0, 1024))});
+    if (packet) link_.tell(std::move(*packet), Keep::if_room);
 }
 
 void Init::begin_stop(std::int64_t now)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +9,7 @@
 
 #include "guest/control.hpp"
 #include "guest/events.hpp"
+#include "guest/link.hpp"
 #include "guest/poller.hpp"
 #include "guest/session.hpp"
 #include "sys/fd.hpp"
@@ -16,13 +17,24 @@
 
 namespace sandbox::guest {
 
+// What differs in a guest of its own kernel; none of it on a host.
+struct Surroundings {
+    bool own_clock = false;                        // to be set as the host says
+    int user_namespace = -1;                       // that sessions are in
+    std::function<void()> ready;                   // READY came
+    std::function<void(const std::string&)> over;  // the session of this name
+    std::function<std::uint64_t()> oom_kills;      // so far, in all sessions
+};
+
 // The whole of sandbox-init after its record was read: takes streams from the channel, runs what
 // they ask, reaps. Single-threaded; nothing in it blocks but poll().
 class Init {
 public:
-    Init(wire::Bootstrap boot, sys::UniqueFd channel)
-        : boot_(std::move(boot)), channel_(std::move(channel))
+    Init(wire::Bootstrap boot, Link& link, Surroundings around = {})
+        : boot_(std::move(boot)), link_(link), around_(std::move(around))
     {
+        state_.gate.user_namespace = around_.user_namespace;
+        state_.own_clock = around_.own_clock;
     }
     // Until the channel closes or POWEROFF: the exit status.
     int run();
@@ -31,23 +43,26 @@ private:
     [[nodiscard]] Status begin();
     void turn();
     int timeout(std::int64_t now) const;
-    void take_packet();
-    void accept(const wire::Pass& pass, std::vector<sys::UniqueFd> fds);
-    void refuse_stream(sys::UniqueFd stream, const wire::Pass& pass, wire::WireError error,
-                       const char* what);
+    void accept(Link::Arrived arrived);
+    void refuse_stream(Link::Arrived& arrived, wire::WireError error, const char* what);
+    void serve_sessions(std::int64_t now);
+    void tell_machine();
     void reap();
     void log(std::string_view text);
     // What the shim must hear of a session: it is kept until the channel takes it.
     template <class M>
     void tell(const M& message);
-    void flush_told();
     void announce_service();
     void begin_stop(std::int64_t now);
     bool stopped(std::int64_t now) const;
     void signal_all(int number);
 
     wire::Bootstrap boot_;
-    sys::UniqueFd channel_;
+    Link& link_;
+    Surroundings around_;
+    bool ready_told_ = false;
+    std::uint64_t oom_told_ = 0;
+    bool reaped_ = false;  // somebody, since OOM kills were last asked for
     sys::UniqueFd signals_;
     Poller poller_;
     ControlState state_;
@@ -56,10 +71,8 @@ private:
     std::uint64_t event_sequence_ = 0;
     wire::ServiceState announced_ = wire::ServiceState::not_started;  // on this event stream
     std::vector<std::unique_ptr<Session>> sessions_;
-    std::deque<wire::ByteVector> told_;  // packets that the channel has not taken yet
     bool ended_ = false;
     std::int64_t kill_at_ = kNever;  // while stopping
-    std::size_t at_channel_ = Poller::kNone;
     std::size_t at_signals_ = Poller::kNone;
 };
 

@@ -12,7 +12,7 @@ namespace sandbox::guest {
 
 bool Poller::wait(int timeout_ms) noexcept
 {
-    if (::poll(set_.data(), set_.size(), timeout_ms) >= 0) return true;
+    if (::poll(set_.data(), set_.size(), awake_ ? 0 : timeout_ms) >= 0) return true;
     for (pollfd& entry : set_) entry.revents = 0;
     return errno == EINTR;
 }
@@ -32,6 +32,12 @@ void Outbox::append(std::span<const std::byte> bytes)
         sent_ = 0;
     }
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+}
+
+void Outbox::take(std::size_t count) noexcept
+{
+    sent_ += count;
+    if (sent_ >= bytes_.size()) clear();
 }
 
 void Outbox::clear() noexcept

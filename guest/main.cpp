@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
 
 #include "guest/boot.hpp"
 #include "guest/init.hpp"
+#include "guest/machine.hpp"
 
 // sandbox-init: PID 1 of a sandbox. Takes no argument, reads no environment: descriptor 5 is its
-// sealed record, which names the rest.
+// sealed record, which names the rest. Without one it is PID 1 of a kernel of its own, and a socket
+// there is that kernel's channel (tests).
 namespace {
 
 constexpr int kBootstrapFd = 5;
@@ -30,14 +32,29 @@ void release_launch_descriptors()
     sandbox::sys::close_number(4);
 }
 
+// What descriptor 5 is says where we are.
+enum class Place { host, socket, machine };
+
+Place find_place()
+{
+    struct stat status{};
+    if (::fstat(kBootstrapFd, &status) != 0) return ::getpid() == 1 ? Place::machine : Place::host;
+    return S_ISSOCK(status.st_mode) ? Place::socket : Place::host;
+}
+
 }  // namespace
 
 int main()
 {
+    const Place place = find_place();
+    if (place == Place::machine) sandbox::guest::run_machine();
+    if (place == Place::socket)
+        return sandbox::guest::run_on_socket(sandbox::sys::UniqueFd(kBootstrapFd));
     auto boot = sandbox::guest::read_bootstrap(kBootstrapFd);
     if (!boot) return die(boot.error());
     auto channel = sandbox::guest::adopt_channel(*boot);
     if (!channel) return die(channel.error());
     release_launch_descriptors();
-    return sandbox::guest::Init(std::move(*boot), std::move(*channel)).run();
+    sandbox::guest::ShimLink link(std::move(*channel));
+    return sandbox::guest::Init(std::move(*boot), link).run();
 }

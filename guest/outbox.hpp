@@ -22,6 +22,11 @@ public:
     bool empty() const noexcept { return size() == 0; }
     std::size_t size() const noexcept { return bytes_.size() - sent_; }
     void append(std::span<const std::byte> bytes);
+    std::span<const std::byte> front() const noexcept
+    {
+        return std::span<const std::byte>(bytes_).subspan(sent_);
+    }
+    void take(std::size_t count) noexcept;
     // A message that cannot be encoded is a bug of ours and never comes from a peer: dropped.
     template <class M>
     void send(const M& message)

@@ -15,7 +15,13 @@ class Poller {
 public:
     static constexpr std::size_t kNone = SIZE_MAX;
 
-    void clear() noexcept { set_.clear(); }
+    void clear() noexcept
+    {
+        set_.clear();
+        awake_ = false;
+    }
+    // The next wait() only looks: there is something to do that no descriptor shows.
+    void wake() noexcept { awake_ = true; }
     // The index for ready(). POLLHUP and POLLERR are reported whether asked or not.
     std::size_t watch(int fd, short events)
     {
@@ -31,6 +37,7 @@ public:
 
 private:
     std::vector<pollfd> set_;
+    bool awake_ = false;
 };
 
 // Milliseconds of CLOCK_BOOTTIME; kNever is later than all.

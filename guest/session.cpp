@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/session.hpp"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +29,7 @@ bool again(int errnum) { return errnum == EAGAIN || errnum == EINTR; }
 
 }  // namespace
 
-Session::Session(sys::UniqueFd stream, std::string name, wire::LeafKind kind,
+Session::Session(std::unique_ptr<Stream> stream, std::string name, wire::LeafKind kind,
                  std::vector<sys::UniqueFd> leaf, const wire::Bootstrap& boot, Gatekeeper& gate)
     : boot_(boot), gate_(gate), name_(std::move(name)), stream_(std::move(stream)),
       leaf_kind_(kind), leaf_(std::move(leaf))
@@ -44,7 +47,7 @@ void Session::watch(Poller& poller)
 {
     // POLLHUP comes unasked when the peer has closed for good.
     const int wanted = (reading() ? POLLIN : 0) | (out_.empty() ? 0 : POLLOUT);
-    at_stream_ = poller.watch(stream_.get(), static_cast<short>(wanted));
+    stream_->watch(poller, static_cast<short>(wanted));
     at_report_ = report_.valid() ? poller.watch(report_.get(), POLLIN) : Poller::kNone;
     // Watched only with something to write: a closed reader would report POLLERR for ever.
     at_stdin_ = stdin_.valid() && !input_.empty() ? poller.watch(stdin_.get(), POLLOUT)
@@ -62,7 +65,7 @@ void Session::handle(const Poller& poller, std::int64_t now)
     if (poller.ready(at_stdout_) != 0) read_output(stdout_, wire::Stdout::kType);
     if (poller.ready(at_stderr_) != 0) read_output(stderr_, wire::Stderr::kType);
     if (poller.ready(at_stdin_) != 0) write_input();
-    const short stream = poller.ready(at_stream_);
+    const short stream = stream_->ready(poller);
     if ((stream & POLLIN) != 0 && reading()) read_stream();
     // Both directions gone: nobody can take the result, so the work ends too.
     if ((stream & (POLLHUP | POLLERR)) != 0 && (stream & POLLIN) == 0) {
@@ -82,19 +85,14 @@ void Session::read_stream()
 {
     if (state_ == State::opening) {
         // The descriptors of stdio come with the first bytes of OPEN.
-        auto got = sys::recv_fds(stream_.get(), kChunk, kStdioFds);
-        if (!got) {
-            if (!again(got.error().errnum()))
-                refuse({wire::WireError::bad_payload, "descriptors", 0});
-            return;
-        }
-        for (sys::UniqueFd& fd : got->fds) received_.push_back(std::move(fd));
-        if (received_.size() > kStdioFds)
+        const ssize_t count = stream_->read(g_chunk, &received_);
+        if (count < 0 && again(errno)) return;
+        if (count < 0 || received_.size() > kStdioFds)
             return refuse({wire::WireError::bad_payload, "descriptors", received_.size()});
-        if (got->bytes.empty()) return end();
-        return take_bytes(std::as_bytes(std::span(got->bytes)));
+        if (count == 0) return end();
+        return take_bytes({g_chunk.data(), static_cast<std::size_t>(count)});
     }
-    const ssize_t count = ::recv(stream_.get(), g_chunk.data(), g_chunk.size(), MSG_DONTWAIT);
+    const ssize_t count = stream_->read(g_chunk, nullptr);
     if (count > 0) return take_bytes({g_chunk.data(), static_cast<std::size_t>(count)});
     if (count < 0 && again(errno)) return;
     end();
@@ -141,10 +139,16 @@ void Session::take(const wire::SessionMessage& message)
         input_.append(input->bytes);
         write_input();
     } else if (std::holds_alternative<wire::StdinEof>(message)) {
-        if (!frames || input_ended_)
+        if (!frames || input_ended_ || terminal_)
             return refuse({wire::WireError::type_not_allowed, "STDIN_EOF", 0});
         input_ended_ = true;
         write_input();
+    } else if (const auto* wanted_size = std::get_if<wire::Resize>(&message)) {
+        resize(*wanted_size);
+    } else if (const auto* closed = std::get_if<wire::CloseOutput>(&message)) {
+        if (!frames || terminal_)
+            return refuse({wire::WireError::type_not_allowed, "CLOSE_OUTPUT", 0});
+        (closed->output == 1 ? stdout_ : stderr_).reset();
     } else if (const auto* wanted_signal = std::get_if<wire::Signal>(&message)) {
         signal(wanted_signal->signal);
     } else {
@@ -176,18 +180,9 @@ void Session::start()
     if (open_.stdio == wire::SessionStdio::descriptors) {
         theirs = {std::move(received_[0]), std::move(received_[1]), std::move(received_[2])};
     } else {
-        auto in = sys::make_pipe();
-        auto out = sys::make_pipe();
-        auto err = sys::make_pipe();
-        if (!in || !out || !err)
-            return refuse({wire::WireError::busy, "no descriptors left for pipes", 0});
-        theirs = {std::move(in->read), std::move(out->write), std::move(err->write)};
-        stdin_ = std::move(in->write);
-        stdout_ = std::move(out->read);
-        stderr_ = std::move(err->read);
-        for (const sys::UniqueFd* pipe : {&stdin_, &stdout_, &stderr_})
-            if (!sys::set_nonblocking(pipe->get()))
-                return refuse({wire::WireError::busy, "pipes", 0});
+        auto made = wants_terminal() ? make_terminal() : make_stdio();
+        if (!made) return refuse(made.error());
+        theirs = std::move(*made);
     }
     received_.clear();
     spec->controlling_terminal = ::isatty(theirs.in.get()) == 1;
@@ -199,7 +194,8 @@ void Session::start()
         if (!gate_.secrets->lend_variables())
             return refuse({wire::WireError::refused, "secrets cannot be handed over", 0});
     }
-    auto child = spawn(program, std::move(*spec), theirs, leaf_kind_, leaf_, boot_.landlock_abi);
+    auto child = spawn(program, std::move(*spec), theirs, leaf_kind_, leaf_, boot_.landlock_abi,
+                       gate_.user_namespace);
     // It has them now, and no other child is to see them.
     if (is_service() && gate_.secrets != nullptr) gate_.secrets->forget_variables();
     leaf_.clear();
@@ -220,6 +216,58 @@ void Session::start()
     report_ = std::move(child->report);
     state_ = State::starting;
     if (open_.timeout_ms > 0) timeout_at_ = now_ms() + open_.timeout_ms;
+}
+
+bool Session::wants_terminal() const noexcept
+{
+    return open_.kind == wire::SessionKind::pty || (is_service() && open_.rows != 0);
+}
+
+wire::Decoded<Stdio> Session::make_stdio()
+{
+    auto in = sys::make_pipe();
+    auto out = sys::make_pipe();
+    auto err = sys::make_pipe();
+    if (!in || !out || !err)
+        return std::unexpected(
+            wire::Failure{wire::WireError::busy, "no descriptors left for pipes", 0});
+    stdin_ = std::move(in->write);
+    stdout_ = std::move(out->read);
+    stderr_ = std::move(err->read);
+    for (const sys::UniqueFd* pipe : {&stdin_, &stdout_, &stderr_})
+        if (!sys::set_nonblocking(pipe->get()))
+            return std::unexpected(wire::Failure{wire::WireError::busy, "pipes", 0});
+    return Stdio{std::move(in->read), std::move(out->write), std::move(err->write)};
+}
+
+// In the tree's own devpts. The slave is the user's; both of our ends are the master.
+wire::Decoded<Stdio> Session::make_terminal()
+{
+    const wire::Failure failed{wire::WireError::busy, "no terminal left", 0};
+    sys::UniqueFd master(::open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+    const int unlocked = 0;
+    if (!master || ::ioctl(master.get(), TIOCSPTLCK, &unlocked) != 0)
+        return std::unexpected(failed);
+    sys::UniqueFd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+    if (!slave || ::fchown(slave.get(), open_.uid, open_.gid) != 0 ||
+        ::fchmod(slave.get(), 0600) != 0)
+        return std::unexpected(failed);
+    auto out = sys::duplicate(slave.get());
+    auto err = sys::duplicate(slave.get());
+    auto input = sys::duplicate(master.get());
+    if (!out || !err || !input) return std::unexpected(failed);
+    stdout_ = std::move(master);
+    stdin_ = std::move(*input);
+    terminal_ = true;
+    resize({open_.rows, open_.cols});
+    return Stdio{std::move(slave), std::move(*out), std::move(*err)};
+}
+
+void Session::resize(const wire::Resize& wanted)
+{
+    if (!terminal_) return refuse({wire::WireError::refused, "RESIZE without a terminal", 0});
+    const winsize size{wanted.rows, wanted.cols, 0, 0};
+    if (stdout_.valid()) ::ioctl(stdout_.get(), TIOCSWINSZ, &size);
 }
 
 void Session::read_report()
@@ -280,7 +328,7 @@ void Session::write_input()
     const auto flushed = input_.flush_to_pipe(stdin_.get());
     // Nobody reads any more: as with any pipe, what follows is lost, and only that.
     if (flushed == Outbox::Flushed::broken) input_.clear();
-    const bool finished = flushed == Outbox::Flushed::all && input_ended_;
+    const bool finished = flushed == Outbox::Flushed::all && input_ended_ && !terminal_;
     if (finished || flushed == Outbox::Flushed::broken) stdin_.reset();
 }
 
@@ -361,7 +409,7 @@ void Session::refuse(wire::Failure failure)
 
 void Session::flush()
 {
-    const auto flushed = out_.flush_to_socket(stream_.get());
+    const auto flushed = stream_->flush(out_);
     if (flushed == Outbox::Flushed::broken) {
         signal(SIGKILL);
         state_ = State::done;

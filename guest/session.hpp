@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "guest/poller.hpp"
 #include "guest/secrets.hpp"
 #include "guest/spawn.hpp"
+#include "guest/stream.hpp"
 #include "sys/process.hpp"
 #include "wire/wire.hpp"
 
@@ -23,13 +25,14 @@ struct Gatekeeper {
     bool ready = false;
     bool service_opened = false;
     Secrets* secrets = nullptr;  // variables of the service
+    int user_namespace = -1;     // that sessions are in; none: PID 1's own
 };
 
 // One connection of port 5001 and the process behind it, as a state machine that never blocks.
 // Owned by the loop; gone when done().
 class Session {
 public:
-    Session(sys::UniqueFd stream, std::string name, wire::LeafKind kind,
+    Session(std::unique_ptr<Stream> stream, std::string name, wire::LeafKind kind,
             std::vector<sys::UniqueFd> leaf, const wire::Bootstrap& boot, Gatekeeper& gate);
 
     void watch(Poller& poller);
@@ -56,13 +59,13 @@ public:
 
 private:
     enum class State {
-        opening,   // OPEN has not come in full
+        opening,  // OPEN has not come in full
         starting,  // forked, no report yet
-        gated,     // CONFINED sent, GO awaited
-        execing,   // GO passed on
+        gated,  // CONFINED sent, GO awaited
+        execing,  // GO passed on
         running,
         draining,  // the leader is gone, its output not yet sent
-        closing,   // last frame queued
+        closing,  // last frame queued
         done
     };
 
@@ -72,6 +75,10 @@ private:
     void take(const wire::SessionMessage& message);
     void open(wire::Open open);
     void start();
+    [[nodiscard]] wire::Decoded<Stdio> make_stdio();
+    [[nodiscard]] wire::Decoded<Stdio> make_terminal();
+    void resize(const wire::Resize& wanted);
+    bool wants_terminal() const noexcept;
     void pass_gate();
     void read_report();
     void read_output(sys::UniqueFd& pipe, std::uint8_t type);
@@ -87,7 +94,7 @@ private:
     Gatekeeper& gate_;
     State state_ = State::opening;
     std::string name_;
-    sys::UniqueFd stream_;
+    std::unique_ptr<Stream> stream_;
     wire::LeafKind leaf_kind_;
     std::vector<sys::UniqueFd> leaf_;
     std::vector<sys::UniqueFd> received_;  // with OPEN
@@ -95,6 +102,7 @@ private:
     wire::Open open_;
     pid_t leader_ = 0;
     sys::UniqueFd report_;
+    bool terminal_ = false;  // made here: stdin_ and stdout_ are its master
     sys::UniqueFd stdin_;  // our ends
     sys::UniqueFd stdout_;
     sys::UniqueFd stderr_;
@@ -112,7 +120,6 @@ private:
     std::int64_t timeout_at_ = kNever;
     std::int64_t silent_at_ = kNever;
     std::int64_t quiet_since_ = 0;
-    std::size_t at_stream_ = Poller::kNone;
     std::size_t at_report_ = Poller::kNone;
     std::size_t at_stdin_ = Poller::kNone;
     std::size_t at_stdout_ = Poller::kNone;

@@ -2,6 +2,7 @@
 #include "guest/spawn.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -167,8 +168,11 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
 }
 
 [[noreturn]] void run_child(Program program, confine::Spec spec, std::vector<int> held,
-                            std::uint32_t landlock_abi)
+                            std::uint32_t landlock_abi, int user_namespace)
 {
+    // First of all: what a capability is good for ends with this. The ids follow with the rest.
+    if (user_namespace >= 0 && ::setns(user_namespace, CLONE_NEWUSER) != 0)
+        give_up(held[kReportNumber], errno, "user namespace");
     // Past here the child holds nothing of PID 1 but these: a stream of another session, or the
     // channel itself, would be a way around every check.
     if (const int errnum = keep_only(held)) give_up(held[kReportNumber], errnum, "descriptors");
@@ -246,8 +250,9 @@ Program make_program(const wire::Open& open, const wire::Bootstrap& boot)
 
 wire::Decoded<confine::Spec> make_spec(const wire::Open& open, const wire::Bootstrap& boot)
 {
-    // Made on the host's side, in the sandbox's own devpts: PID 1 opens no terminals.
-    if (open.kind == wire::SessionKind::pty && open.stdio == wire::SessionStdio::frames)
+    // On a host it is made outside, in the sandbox's own devpts: PID 1 there opens no terminals.
+    if (boot.mode != wire::BootMode::microvm && open.kind == wire::SessionKind::pty &&
+        open.stdio == wire::SessionStdio::frames)
         return std::unexpected(refused("a terminal comes as descriptors"));
     if (copies(open.kind)) TRY(make_copy(open));
     const wire::PermittedId wanted{open.uid, open.gid};
@@ -279,7 +284,7 @@ wire::Decoded<confine::Spec> make_spec(const wire::Open& open, const wire::Boots
 
 Result<Child> spawn(const Program& program, confine::Spec spec, const Stdio& stdio,
                     wire::LeafKind kind, const std::vector<sys::UniqueFd>& leaf,
-                    std::uint32_t landlock_abi)
+                    std::uint32_t landlock_abi, int user_namespace)
 {
     sys::SocketPair pair = TRY(sys::socket_pair(sys::SocketType::seqpacket));
     std::vector<int> held{stdio.in.get(), stdio.out.get(), stdio.err.get(), pair.second.get()};
@@ -291,7 +296,8 @@ Result<Child> spawn(const Program& program, confine::Spec spec, const Stdio& std
             spec.cgroup_tasks.push_back(task.get());
         }
     const auto clone = TRY_WITH(sys::clone_process(options), "start a session");
-    if (clone.pid == 0) run_child(program, std::move(spec), std::move(held), landlock_abi);
+    if (clone.pid == 0)
+        run_child(program, std::move(spec), std::move(held), landlock_abi, user_namespace);
     TRY_VOID(sys::set_nonblocking(pair.first.get()));
     return Child{clone.pid, std::move(pair.first)};
 }

@@ -52,10 +52,10 @@ struct Child {
     sys::UniqueFd report;  // non-blocking
 };
 
-// Forks one session child (into `leaf` where there is one). Everything the child must not keep is
+// Forks one session child (into `leaf` and `user_namespace` where there is one). Everything the child must not keep is
 // closed on its side before it reports.
 [[nodiscard]] Result<Child> spawn(const Program& program, confine::Spec spec, const Stdio& stdio,
                                   wire::LeafKind kind, const std::vector<sys::UniqueFd>& leaf,
-                                  std::uint32_t landlock_abi);
+                                  std::uint32_t landlock_abi, int user_namespace = -1);
 
 }  // namespace sandbox::guest

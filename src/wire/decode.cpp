@@ -27,6 +27,7 @@ Decoded<Message> decode_payload(Port port, Direction direction, std::uint8_t typ
     case Port::init: return decode_on<InitMessage>(direction, type, payload);
     case Port::bootstrap: return decode_on<BootstrapMessage>(direction, type, payload);
     case Port::helper: return decode_on<HelperMessage>(direction, type, payload);
+    case Port::mux: return decode_on<MuxMessage>(direction, type, payload);
     case Port::any: break;
     }
     return std::unexpected(Failure{WireError::type_not_allowed, "port"});

@@ -5,6 +5,10 @@
 
 namespace sandbox::wire {
 
+// machine.cpp
+template <class A>
+void visit(A& a, In<A, Machine> m);
+
 template <class A>
 void visit(A& a, In<A, InitUp> m)
 {
@@ -69,6 +73,22 @@ void visit(A& a, In<A, SessionEnded> m)
 }
 
 template <class A>
+void visit(A& a, In<A, GuestFaulty> m)
+{
+    a.number("code", m.code);
+    a.text("detail", m.detail, 256);
+}
+
+template <class A>
+void visit(A& a, In<A, GuestReport> m)
+{
+    a.list("items", m.items, 64, [](auto& archive, auto& item) {
+        archive.text("items.name", item.first, 64);
+        archive.text("items.observed", item.second, 512);
+    });
+}
+
+template <class A>
 void visit_landlock(A& a, In<A, Bootstrap> m)
 {
     a.number("landlock_abi", m.landlock_abi);
@@ -124,6 +144,8 @@ template Result<ByteVector> encode_packet(const PassRefused&);
 template Result<ByteVector> encode_packet(const InitLog&);
 template Result<ByteVector> encode_packet(const SessionOpened&);
 template Result<ByteVector> encode_packet(const SessionEnded&);
+template Result<ByteVector> encode_packet(const GuestFaulty&);
+template Result<ByteVector> encode_packet(const GuestReport&);
 template Result<ByteVector> encode(const Bootstrap&);
 template Decoded<InitMessage> decode_as<InitMessage>(Direction, std::uint8_t,
                                                      std::span<const std::byte>);

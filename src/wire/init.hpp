@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "wire/machine.hpp"
 #include "wire/messages.hpp"
 
 // What passes between the shim and sandbox-init besides the ports: the bootstrap record and the
@@ -76,7 +77,24 @@ struct SessionEnded {
     bool operator==(const SessionEnded&) const = default;
 };
 
-using InitMessage = std::variant<InitUp, Pass, PassRefused, InitLog, SessionOpened, SessionEnded>;
+// Said by our own end of a guest's link, never by a guest: it broke the protocol and is closed.
+struct GuestFaulty {
+    static constexpr std::uint8_t kType = 0xD6;
+    std::uint16_t code = 0;  // a WireError
+    std::string detail;  // 256; which rule
+    bool operator==(const GuestFaulty&) const = default;
+};
+
+// What a guest says of itself before INIT_UP, in as many packets as it takes. Nothing is decided by
+// it; the audit log calls it guest-reported.
+struct GuestReport {
+    static constexpr std::uint8_t kType = 0xD7;
+    std::vector<std::pair<std::string, std::string>> items;  // 64; name 64, observed 512
+    bool operator==(const GuestReport&) const = default;
+};
+
+using InitMessage = std::variant<InitUp, Pass, PassRefused, InitLog, SessionOpened, SessionEnded,
+                                 GuestFaulty, GuestReport>;
 
 // Bootstrap record: one frame in a sealed memfd, read once by PID 1.
 
@@ -130,6 +148,6 @@ struct Bootstrap {
     std::uint32_t stop_grace_ms = 0;  // POWEROFF: between TERM and KILL; 0: KILL at once
     bool operator==(const Bootstrap&) const = default;
 };
-using BootstrapMessage = std::variant<Bootstrap>;
+using BootstrapMessage = std::variant<Bootstrap, Machine>;
 
 }  // namespace sandbox::wire

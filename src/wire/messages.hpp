@@ -161,10 +161,10 @@ struct Secret {
 };
 using SecretKept = EmptyMessage<0x12>;
 
-using ControlMessage = std::variant<Hello, Welcome, Provision, Provisioned, Ready, ReadyAck,
-                                    TimeSet, TimeAck, Rotate, Rotated, StatsRequest, Stats,
-                                    Poweroff, PoweroffAck, Fstrim, FstrimStarted, Secret,
-                                    SecretKept, ErrorMessage>;
+using ControlMessage =
+    std::variant<Hello, Welcome, Provision, Provisioned, Ready, ReadyAck, TimeSet, TimeAck, Rotate,
+                 Rotated, StatsRequest, Stats, Poweroff, PoweroffAck, Fstrim, FstrimStarted, Secret,
+                 SecretKept, ErrorMessage>;
 
 // Port 5001, one session a connection.
 
@@ -269,9 +269,15 @@ struct Confined {
     bool operator==(const Confined&) const = default;
 };
 using Go = EmptyMessage<0x2B>;
+// Nobody reads this output any more: the program's next write to it fails as one to a pipe does.
+struct CloseOutput {
+    static constexpr std::uint8_t kType = 0x2C;
+    std::uint8_t output = 1;  // 1 standard output, 2 standard error
+    bool operator==(const CloseOutput&) const = default;
+};
 
 using SessionMessage = std::variant<Open, Started, Stdin, StdinEof, Stdout, Stderr, Resize, Signal,
-                                    Silent, Exit, Confined, Go, ErrorMessage>;
+                                    Silent, Exit, Confined, Go, CloseOutput, ErrorMessage>;
 
 // Port 5002, events and heartbeat.
 

@@ -13,7 +13,7 @@ constexpr auto kToHost = Direction::to_host;
 constexpr auto kBoth = Direction::both;
 constexpr std::uint32_t kInitPayload = kMaxInitPacket - 1;  // the type byte counts
 
-constexpr std::array<TypeInfo, 54> kTable{{
+constexpr std::array<TypeInfo, 65> kTable{{
     {0x01, "HELLO", Port::control, kToGuest, kMaxHead, true},
     {0x02, "WELCOME", Port::control, kToHost, kMaxHead, false},
     {0x03, "PROVISION", Port::control, kToGuest, kMaxHead, false},
@@ -44,6 +44,7 @@ constexpr std::array<TypeInfo, 54> kTable{{
     {0x29, "EXIT", Port::session, kToHost, kMaxHead, false},
     {0x2A, "CONFINED", Port::session, kToHost, kMaxHead, false},
     {0x2B, "GO", Port::session, kToGuest, kMaxHead, false},
+    {0x2C, "CLOSE_OUTPUT", Port::session, kToGuest, kMaxHead, false},
     {0x40, "EVENT_AUTH", Port::events, kToHost, kMaxHead, true},
     {0x41, "HEARTBEAT", Port::events, kToHost, kMaxHead, false},
     {0x42, "SERVICE_STATE", Port::events, kToHost, kMaxHead, false},
@@ -67,7 +68,17 @@ constexpr std::array<TypeInfo, 54> kTable{{
     {0xD3, "INIT_LOG", Port::init, kToHost, kInitPayload, false},
     {0xD4, "SESSION_OPENED", Port::init, kToHost, kInitPayload, false},
     {0xD5, "SESSION_ENDED", Port::init, kToHost, kInitPayload, false},
+    {0xD6, "GUEST_FAULTY", Port::init, kToHost, kInitPayload, false},
+    {0xD7, "GUEST_REPORT", Port::init, kToHost, kInitPayload, false},
     {0xE0, "BOOTSTRAP", Port::bootstrap, kToGuest, kMaxBootstrap, true},
+    {0xE1, "MACHINE", Port::bootstrap, kToGuest, kMaxMachine, false},
+    {0xF0, "MUX_HELLO", Port::mux, kBoth, kMaxHead, true},
+    {0xF1, "MUX_OPEN", Port::mux, kBoth, kMaxHead, false},
+    {0xF2, "MUX_ACCEPT", Port::mux, kBoth, kMaxHead, false},
+    {0xF3, "MUX_DATA", Port::mux, kBoth, kMaxMuxPayload, false},
+    {0xF4, "MUX_CREDIT", Port::mux, kBoth, kMaxHead, false},
+    {0xF5, "MUX_EOF", Port::mux, kBoth, kMaxHead, false},
+    {0xF6, "MUX_RESET", Port::mux, kBoth, kMaxHead, false},
 }};
 
 bool covers(Direction allowed, Direction asked) noexcept
@@ -80,7 +91,7 @@ bool covers(Direction allowed, Direction asked) noexcept
 bool opens_port(Port port, Direction direction) noexcept
 {
     for (const TypeInfo& row : message_table()) {
-        if (row.opens && row.port == port) return row.direction == direction;
+        if (row.opens && row.port == port) return covers(row.direction, direction);
     }
     return false;
 }

@@ -14,7 +14,7 @@
 // to a layout, code, ceiling or port bumps kProtocolVersion in the same commit.
 namespace sandbox::wire {
 
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 inline constexpr std::uint16_t kHelperVersion = 1;  // of the privileged helper, counted apart
 
 // Ceilings of the payload, checked against the 5 header bytes before anything is allocated.
@@ -24,6 +24,8 @@ inline constexpr std::uint32_t kMaxPacket = 65535;         // one IP packet on p
 inline constexpr std::uint32_t kMaxOpen = 1U << 20;        // OPEN: agents pass whole scripts
 inline constexpr std::uint32_t kMaxSecret = 72U << 10;     // one secret's name and value
 inline constexpr std::uint32_t kMaxBootstrap = 256U << 10; // the record PID 1 reads once
+inline constexpr std::uint32_t kMaxMachine = 1U << 20;     // the tree and limits of a guest
+inline constexpr std::uint32_t kMaxMuxPayload = 32772;     // stream number and bytes of DATA
 inline constexpr std::uint32_t kMaxInitPacket = 4U << 10;  // one SEQPACKET message, type included
 
 inline constexpr std::size_t kHeaderSize = 5;  // length u32, type u8
@@ -46,6 +48,7 @@ enum class Port : std::uint16_t {
     init = 1,  // SEQPACKET between shim and sandbox-init
     bootstrap = 2,  // the sealed memfd that sandbox-init reads once
     helper = 3,  // the privileged helper; "guest" is then the helper
+    mux = 4,  // the one link into a guest of its own kernel
     control = 5000,  // opened by the host, HELLO first
     session = 5001,  // opened by the host, OPEN first; one session a connection
     events = 5002,  // opened by the guest, EVENT_AUTH first

@@ -82,6 +82,13 @@ void visit(A& a, In<A, Confined> m)
     visit_ids(a, "open_fds", m.open_fds, 256);
 }
 
+template <class A>
+void visit(A& a, In<A, CloseOutput> m)
+{
+    a.number("output", m.output);
+    a.require(m.output == 1 || m.output == 2, "output");
+}
+
 template Result<ByteVector> encode(const Open&);
 template Result<ByteVector> encode(const Started&);
 template Result<ByteVector> encode(const Stdin&);
@@ -94,6 +101,7 @@ template Result<ByteVector> encode(const Silent&);
 template Result<ByteVector> encode(const Exit&);
 template Result<ByteVector> encode(const Confined&);
 template Result<ByteVector> encode(const Go&);
+template Result<ByteVector> encode(const CloseOutput&);
 template Decoded<SessionMessage> decode_as<SessionMessage>(Direction, std::uint8_t,
                                                            std::span<const std::byte>);
 

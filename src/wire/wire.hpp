@@ -13,6 +13,7 @@
 #include "wire/helper.hpp"
 #include "wire/init.hpp"
 #include "wire/messages.hpp"
+#include "wire/mux.hpp"
 #include "wire/protocol.hpp"
 
 // Encoding and decoding. Pure: no I/O, no clock; the static guest links it. Nothing throws but
@@ -81,6 +82,8 @@ template <>
 inline constexpr Port kPortOf<BootstrapMessage> = Port::bootstrap;
 template <>
 inline constexpr Port kPortOf<HelperMessage> = Port::helper;
+template <>
+inline constexpr Port kPortOf<MuxMessage> = Port::mux;
 
 // Decodes one payload whose header was accepted. Strict: bad_payload for bytes missing or left
 // over, bad bool, UTF-8 or tag, a field over its ceiling; version_mismatch before anything after
@@ -92,7 +95,7 @@ template <class Messages>
 // The same with the port known only at run time. Pulls in every message: for tests and tools.
 using Message =
     std::variant<ControlMessage, SessionMessage, EventMessage, NetworkMessage, BridgeMessage,
-                 AgentMessage, InitMessage, BootstrapMessage, HelperMessage>;
+                 AgentMessage, InitMessage, BootstrapMessage, HelperMessage, MuxMessage>;
 [[nodiscard]] Decoded<Message> decode_payload(Port port, Direction direction, std::uint8_t type,
                                               std::span<const std::byte> payload);
 

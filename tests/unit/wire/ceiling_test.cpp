@@ -13,7 +13,7 @@ namespace {
 template <class M>
 auto encode_one(const M& message)
 {
-    if constexpr (M::kType >= InitUp::kType && M::kType <= SessionEnded::kType) {
+    if constexpr (M::kType >= InitUp::kType && M::kType <= GuestReport::kType) {
         return encode_packet(message);
     } else {
         return encode(message);
@@ -101,6 +101,33 @@ TEST(FieldCeilings, HoldOnTheSessionPort)
     expect_ceiling("groups", 1024, Confined{}, [](auto& m, std::size_t n) { m.groups.resize(n); });
     expect_ceiling("open_fds", 256, Confined{},
                    [](auto& m, std::size_t n) { m.open_fds.resize(n); });
+}
+
+TEST(FieldCeilings, HoldInTheMuxAndInMachine)
+{
+    expect_ceiling("session", 64, MuxOpen{1, 5001, 1, ""},
+                   [](auto& m, std::size_t n) { m.session = text(n); });
+    expect_ceiling("detail", 256, GuestFaulty{},
+                   [](auto& m, std::size_t n) { m.detail = text(n); });
+    expect_ceiling("items.name", 64, GuestReport{},
+                   [](auto& m, std::size_t n) { m.items = {{text(n), ""}}; });
+    expect_ceiling("items.observed", 512, GuestReport{},
+                   [](auto& m, std::size_t n) { m.items = {{"", text(n)}}; });
+    expect_ceiling("items", 64, GuestReport{}, [](auto& m, std::size_t n) { m.items.resize(n); });
+    expect_ceiling("shares", 32, Machine{},
+                   [](auto& m, std::size_t n) { m.shares.resize(n, {"ro", true}); });
+    expect_ceiling("shares.tag", 36, Machine{},
+                   [](auto& m, std::size_t n) { m.shares = {{text(n), true}}; });
+    MachineStep folder;
+    folder.target = "etc";
+    expect_ceiling("steps", 2048, Machine{},
+                   [&folder](auto& m, std::size_t n) { m.steps.resize(n, folder); });
+    expect_ceiling("steps.content", 65536, Machine{}, [&folder](auto& m, std::size_t n) {
+        m.steps = {folder};
+        m.steps[0].content = text(n);
+    });
+    expect_ceiling("masked", 64, Machine{},
+                   [](auto& m, std::size_t n) { m.masked.resize(n, "/proc/keys"); });
 }
 
 TEST(FieldCeilings, HoldBetweenShimAndInit)

@@ -226,6 +226,7 @@ TEST(FrameHeader, LetsOnlyTheOpenerBeBoundToTheOpeningFrame)
         EXPECT_FALSE(look_up(row.port, row.direction, Stage::first, ErrorMessage::kType));
         const Direction answer = row.direction == Direction::to_guest ? Direction::to_host
                                                                       : Direction::to_guest;
+        if (row.direction == Direction::both) continue;  // both sides open the mux
         EXPECT_TRUE(look_up(row.port, answer, Stage::first, ErrorMessage::kType)) << row.name;
         EXPECT_FALSE(look_up(row.port, answer, Stage::first, row.type)) << row.name;
     }

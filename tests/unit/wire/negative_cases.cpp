@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "samples.hpp"
 
 namespace sandbox::wire::test {
@@ -30,6 +32,9 @@ constexpr Place kNetwork{Port::network, kHost, kLater};
 constexpr Place kBridge{Port::bridge, kGuest, kFirst};
 constexpr Place kInit{Port::init, kGuest, kLater};
 constexpr Place kBootstrap{Port::bootstrap, kGuest, kFirst};
+constexpr Place kMuxFirst{Port::mux, kHost, kFirst};
+constexpr Place kMux{Port::mux, kHost, kLater};
+constexpr Place kMachine{Port::bootstrap, kGuest, kLater};
 constexpr Place kHelper{Port::helper, kGuest, kLater};
 
 class Cases {
@@ -66,9 +71,9 @@ ByteVector with_byte(Port port, std::string_view name, std::size_t at, std::uint
     return bytes;
 }
 
-ByteVector with_version_3(Port port, std::string_view name, std::size_t at)
+ByteVector with_next_version(Port port, std::string_view name, std::size_t at)
 {
-    return with_byte(port, name, at + 1, 3);
+    return with_byte(port, name, at + 1, kProtocolVersion + 1);
 }
 
 // A frame whose payload has one byte too many, told by its length.
@@ -121,23 +126,23 @@ void add_header_cases(Cases& cases)
 void add_version_cases(Cases& cases)
 {
     using enum WireError;
-    cases.add("hello.version_mismatch", kControlFirst, version_mismatch, "version 3",
-              with_version_3(Port::control, "hello", 5));
+    cases.add("hello.version_mismatch", kControlFirst, version_mismatch, "version 4",
+              with_next_version(Port::control, "hello", 5));
     // Nothing after the version is looked at: it has another layout.
-    cases.add("hello.version_only", kControlFirst, version_mismatch, "version 3 and no more",
-              "00 00 00 02 01 00 03");
-    cases.add("welcome.version_mismatch", kControlReply, version_mismatch, "version 3",
-              with_version_3(Port::control, "welcome", 5));
-    cases.add("open.version_mismatch", kOpen, version_mismatch, "version 3",
-              with_version_3(Port::session, "open", 5));
-    cases.add("bridge_open.version_mismatch", kBridge, version_mismatch, "version 3",
-              with_version_3(Port::bridge, "bridge_open", 5));
-    cases.add("bootstrap.version_mismatch", kBootstrap, version_mismatch, "version 3",
-              with_version_3(Port::bootstrap, "bootstrap", 5));
+    cases.add("hello.version_only", kControlFirst, version_mismatch, "version 4 and no more",
+              "00 00 00 02 01 00 04");
+    cases.add("welcome.version_mismatch", kControlReply, version_mismatch, "version 4",
+              with_next_version(Port::control, "welcome", 5));
+    cases.add("open.version_mismatch", kOpen, version_mismatch, "version 4",
+              with_next_version(Port::session, "open", 5));
+    cases.add("bridge_open.version_mismatch", kBridge, version_mismatch, "version 4",
+              with_next_version(Port::bridge, "bridge_open", 5));
+    cases.add("bootstrap.version_mismatch", kBootstrap, version_mismatch, "version 4",
+              with_next_version(Port::bootstrap, "bootstrap", 5));
     cases.add("init_up.version_mismatch", Place{Port::init, kHost, kLater}, version_mismatch,
-              "version 3", with_version_3(Port::init, "init_up", 1));
+              "version 4", with_next_version(Port::init, "init_up", 1));
     cases.add("helper_hello.version_mismatch", Place{Port::helper, kGuest, kFirst},
-              version_mismatch, "version 3", with_version_3(Port::helper, "helper_hello", 5));
+              version_mismatch, "version 4", with_next_version(Port::helper, "helper_hello", 5));
 }
 
 void add_payload_cases(Cases& cases)
@@ -161,7 +166,7 @@ void add_payload_cases(Cases& cases)
         return bytes;
     }());
     cases.add("welcome.string_past_end", kControlReply, bad_payload, "64 bytes said, none came",
-              "00 00 00 06 02 00 02 00 00 00 40");
+              "00 00 00 06 02 00 03 00 00 00 40");
     cases.add("exit.unknown_tag", kSessionReply, bad_payload, "outcome 5",
               "00 00 00 05 29 05 00 00 00 00");
     cases.add("signal.zero", kSession, refused, "signal 0", "00 00 00 01 27 00");
@@ -169,13 +174,13 @@ void add_payload_cases(Cases& cases)
     cases.add("open.unknown_kind", kOpen, bad_payload, "kind 6",
               with_byte(Port::session, "open", 7, 6));
     cases.add("open.list_past_end", kOpen, bad_payload, "1024 groups said, none came",
-              "00 00 00 0d 20 00 02 02 00 00 00 00 00 00 00 00 04 00");
+              "00 00 00 0d 20 00 03 02 00 00 00 00 00 00 00 00 04 00");
     cases.add("open.too_many_groups", kOpen, bad_payload, "1025 groups",
-              "00 00 00 0d 20 00 02 02 00 00 00 00 00 00 00 00 04 01");
+              "00 00 00 0d 20 00 03 02 00 00 00 00 00 00 00 00 04 01");
     cases.add("guest_state.unknown_tag", kEvents, bad_payload, "kind 9",
               "00 00 00 11 43 00 00 00 00 00 00 00 01 09 00 00 00 00 00 00 00 00");
     cases.add("bridge_open.port_zero", kBridge, bad_payload, "port 0",
-              "00 00 00 04 80 00 02 00 00");
+              "00 00 00 04 80 00 03 00 00");
     cases.add("pass.leaf_without_count", kInit, bad_payload, "v2_dir with no descriptor",
               "d1 00 00 13 89 00 00 00 00 02 00");
     cases.add("pass.bad_leaf", kInit, bad_payload, "leaf 3", "d1 00 00 13 89 00 00 00 00 03 01");
@@ -191,11 +196,53 @@ void add_payload_cases(Cases& cases)
               "00 00 00 0f a4 00 14 00 00 00 00 00 00 00 00 00 00 00 00 00");
 }
 
+void add_mux_cases(Cases& cases)
+{
+    using enum WireError;
+    cases.add("mux_hello.version_mismatch", kMuxFirst, version_mismatch, "version 4",
+              with_next_version(Port::mux, "mux_hello", 5));
+    cases.add("mux_open.before_hello", kMuxFirst, type_not_allowed, "the first frame is MUX_HELLO",
+              golden_bytes(Port::mux, "mux_open"));
+    cases.add("mux_hello.second", kMux, type_not_allowed, "MUX_HELLO comes once",
+              golden_bytes(Port::mux, "mux_hello"));
+    cases.add("mux_hello.no_window", kMuxFirst, bad_payload, "window 0",
+              "00 00 00 06 f0 00 03 00 00 00 00");
+    cases.add("mux_hello.wide_window", kMuxFirst, bad_payload, "a window of 1 MiB and a byte",
+              "00 00 00 06 f0 00 03 00 10 00 01");
+    cases.add("mux_open.stream_zero", kMux, bad_payload, "stream 0 is there from the start",
+              "00 00 00 10 f1 00 00 00 00 00 00 13 89 00 00 10 00 00 00 00 00");
+    cases.add("mux_open.long_session", kMux, bad_payload, "a session of 65 bytes", [] {
+        ByteVector bytes = from_hex(
+            "00 00 00 51 f1 00 00 00 03 00 00 13 89 00 00 10 00 00 00 00 41");
+        bytes.resize(bytes.size() + 65, std::byte{'x'});
+        return bytes;
+    }());
+    cases.add("mux_data.too_long", kMux, too_long, "mux: one byte above 32768", "00 00 80 05 f3");
+    cases.add("mux_data.empty", kMux, bad_payload, "no byte", "00 00 00 04 f3 00 00 00 01");
+    cases.add("mux_data.no_stream", kMux, bad_payload, "half a number", "00 00 00 02 f3 00 00");
+    cases.add("mux_credit.zero", kMux, bad_payload, "no credit",
+              "00 00 00 08 f4 00 00 00 01 00 00 00 00");
+    cases.add("mux_reset.trailing", kMux, bad_payload, "one byte too many",
+              with_trailing_byte(Port::mux, "mux_reset"));
+    cases.add("machine.too_long", kMachine, too_long, "one above 1 MiB", "00 10 00 01 e1");
+    cases.add("machine.before_bootstrap", kBootstrap, type_not_allowed, "BOOTSTRAP comes first",
+              golden_bytes(Port::bootstrap, "machine"));
+    cases.add("machine.unknown_step", kMachine, bad_payload, "kind 11",
+              with_byte(Port::bootstrap, "machine", 31, 11));
+    cases.add("machine.no_period", kMachine, bad_payload, "a period of 0", [] {
+        ByteVector bytes = golden_bytes(Port::bootstrap, "machine");
+        std::fill(bytes.end() - 8, bytes.end(), std::byte{0});
+        return bytes;
+    }());
+    cases.add("close_output.three", kSession, bad_payload, "output 3", "00 00 00 01 2c 03");
+}
+
 }  // namespace
 
 std::vector<NegativeCase> negative_cases()
 {
     Cases cases;
+    add_mux_cases(cases);
     add_header_cases(cases);
     add_version_cases(cases);
     add_payload_cases(cases);

@@ -121,6 +121,7 @@ void add_session(std::vector<Sample>& out)
     add("confined", kHost,
         Confined{12, 1000, 1001, {27, 100}, {1, 2, 3, 4, 5}, true, 2, 3, 7, {0, 1, 2}});
     add("go", kGuest, Go{});
+    add("close_output", kGuest, CloseOutput{2});
     add("error", kHost, ErrorMessage{8, "256 sessions are open"});
 }
 
@@ -178,6 +179,53 @@ Bootstrap bootstrap()
     return record;
 }
 
+MachineStep step_of(MachineStepKind kind, std::string source, std::string target)
+{
+    MachineStep step;
+    step.kind = kind;
+    step.source = std::move(source);
+    step.target = std::move(target);
+    return step;
+}
+
+Machine machine()
+{
+    Machine record;
+    record.shares = {{"ro", true}, {"rw", false}};
+    MachineStep root = step_of(MachineStepKind::root_tmpfs, "", "");
+    root.size = 1U << 20;
+    MachineStep bind = step_of(MachineStepKind::bind, "/shares/rw/0", "work");
+    bind.access = MachineAccess::read_write;
+    bind.ground = MachineGround::operators;
+    MachineStep file = step_of(MachineStepKind::file, "", "etc/hosts");
+    file.mode = 0644;
+    file.uid = 1;
+    file.gid = 2;
+    file.content = "127.0.0.1 localhost\n";
+    record.steps = {root, bind, file, step_of(MachineStepKind::seal_root, "", "")};
+    record.masked = {"/proc/keys"};
+    record.read_only = {"/proc/sys"};
+    record.loopback = true;
+    record.memory_max = 64U << 20;
+    record.pids_max = 32;
+    record.cpu_quota_us = 50'000;
+    return record;
+}
+
+void add_mux(std::vector<Sample>& out)
+{
+    const auto add = [&out](std::string name, MuxMessage message) {
+        out.push_back({std::move(name), Port::mux, kHost, Message(std::move(message))});
+    };
+    add("mux_hello", MuxHello{kProtocolVersion, 65536});
+    add("mux_open", MuxOpen{0x01020304, 5001, 262144, "s2"});
+    add("mux_accept", MuxAccept{1, 65536});
+    add("mux_data", MuxData{3, bytes_of("bytes")});
+    add("mux_credit", MuxCredit{3, 32768});
+    add("mux_eof", MuxEof{3});
+    add("mux_reset", MuxReset{5, 8});
+}
+
 void add_init(std::vector<Sample>& out)
 {
     const auto add = [&out](std::string name, Direction direction, InitMessage message) {
@@ -191,7 +239,10 @@ void add_init(std::vector<Sample>& out)
     add("session_opened", kHost,
         SessionOpened{"s7", 12, SessionKind::pty, 1000, 1001, counting<32>(0xC0)});
     add("session_ended", kHost, SessionEnded{"s7", ExitOutcome::signaled, 9});
+    add("guest_faulty", kHost, GuestFaulty{4, "DATA beyond credit"});
+    add("guest_report", kHost, GuestReport{{{"kernel.release", "6.12.0"}, {"pids.max", "64"}}});
     out.push_back({"bootstrap", Port::bootstrap, kGuest, Message(BootstrapMessage(bootstrap()))});
+    out.push_back({"machine", Port::bootstrap, kGuest, Message(BootstrapMessage(machine()))});
 }
 
 HelperRequest request(HelperOp op)
@@ -286,6 +337,7 @@ std::vector<Sample> samples()
     add_session(all);
     add_guest_ports(all);
     add_init(all);
+    add_mux(all);
     all.push_back({"helper_hello", Port::helper, kGuest, wrap<HelperMessage>(HelperHello{1})});
     all.push_back({"helper_welcome", Port::helper, kHost,
                    wrap<HelperMessage>(HelperWelcome{1, "0.1.0", HelperEngine::hcs, "10.0"})});
@@ -300,6 +352,7 @@ std::string folder_of(Port port)
     case Port::init: return "init";
     case Port::bootstrap: return "bootstrap";
     case Port::helper: return "helper";
+    case Port::mux: return "mux";
     default: return std::to_string(static_cast<unsigned>(port));
     }
 }
@@ -312,7 +365,7 @@ ByteVector encode_any(const Message& message)
                 [](const auto& one) {
                     using M = std::remove_cvref_t<decltype(one)>;
                     constexpr bool kIsPacket = M::kType >= InitUp::kType &&
-                                               M::kType <= SessionEnded::kType;
+                                               M::kType <= GuestReport::kType;
                     if constexpr (kIsPacket) {
                         return encode_packet(one);
                     } else {
@@ -333,7 +386,8 @@ Decoded<Message> decode_any(Port port, Direction direction, Stage stage,
                             std::span<const std::byte> bytes)
 {
     if (port == Port::init) return Message(TRY(decode_packet(direction, bytes)));
-    if (port == Port::bootstrap) return Message(BootstrapMessage(TRY(decode_bootstrap(bytes))));
+    if (port == Port::bootstrap && stage == Stage::first)
+        return Message(BootstrapMessage(TRY(decode_bootstrap(bytes))));
     FrameDecoder decoder(port, direction, stage);
     auto frame = TRY(decoder.next(bytes));
     TRY_VOID(decoder.finish());

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/machine_groups.hpp"
+
+#include <fcntl.h>
+
+#include <charconv>
+
+#include "sys/file.hpp"
+
+namespace sandbox::guest {
+namespace {
+
+constexpr const char* kMount = "/sys/fs/cgroup";
+constexpr const char* kWorkload = "workload";
+constexpr const char* kControllers = "+cpu +memory +pids";
+constexpr std::size_t kMostBytes = 4096;
+constexpr const char* kReported[] = {"memory.max", "pids.max", "cpu.max", "cgroup.controllers"};
+
+std::string word(std::uint64_t limit)
+{
+    return limit == wire::kNoLimit ? "max" : std::to_string(limit);
+}
+
+Result<std::string> read_back(int dir, const std::string& name)
+{
+    std::string text = TRY(sys::read_file_at(dir, name, kMostBytes));
+    while (text.ends_with('\n')) text.pop_back();
+    return text;
+}
+
+Status set(int dir, const std::string& name, const std::string& value)
+{
+    TRY_VOID(sys::write_control_at(dir, name, value));
+    const std::string found = TRY(read_back(dir, name));
+    if (found == value) return {};
+    return fail(Code::conflict, name + ": wanted " + value + ", found " + found);
+}
+
+// The kernel counts memory in pages.
+std::uint64_t whole_pages(std::uint64_t bytes)
+{
+    constexpr std::uint64_t kPage = 4096;
+    return bytes == wire::kNoLimit ? bytes : bytes / kPage * kPage;
+}
+
+}  // namespace
+
+Result<MachineGroups> MachineGroups::make(const wire::Machine& machine)
+{
+    const auto top = TRY(sys::open_dir(kMount));
+    TRY_VOID(sys::write_control_at(top.get(), "cgroup.subtree_control", kControllers));
+    TRY_VOID(sys::mkdir_at(top.get(), kWorkload, 0755));
+    auto workload = TRY(sys::open_at(top.get(), kWorkload, O_RDONLY | O_DIRECTORY));
+    TRY_VOID(set(workload.get(), "memory.max", word(whole_pages(machine.memory_max))));
+    TRY_VOID(set(workload.get(), "pids.max", word(machine.pids_max)));
+    TRY_VOID(set(workload.get(), "cpu.max",
+                 word(machine.cpu_quota_us) + " " + std::to_string(machine.cpu_period_us)));
+    TRY_VOID(sys::write_control_at(workload.get(), "cgroup.subtree_control", kControllers));
+    return MachineGroups(std::move(workload));
+}
+
+sys::UniqueFd MachineGroups::make_leaf(const std::string& session)
+{
+    sweep();
+    const std::string name = "x" + std::to_string(next_++);
+    if (!sys::mkdir_at(workload_.get(), name, 0755)) return {};
+    auto leaf = sys::open_at(workload_.get(), name, O_RDONLY | O_DIRECTORY);
+    if (!leaf) return {};
+    retire(session);  // a name that is used again is another session's
+    leaves_[session] = name;
+    return std::move(*leaf);
+}
+
+void MachineGroups::retire(const std::string& session)
+{
+    const auto at = leaves_.find(session);
+    if (at == leaves_.end()) return;
+    static_cast<void>(sys::write_control_at(workload_.get(), at->second + "/cgroup.kill", "1"));
+    dying_.push_back(std::move(at->second));
+    leaves_.erase(at);
+    sweep();
+}
+
+// Busy while what was killed is not reaped: tried again at the next session.
+void MachineGroups::sweep()
+{
+    std::erase_if(dying_, [this](const std::string& name) {
+        return sys::rmdir_at(workload_.get(), name).has_value();
+    });
+}
+
+std::uint64_t MachineGroups::oom_kills() const
+{
+    const auto text = sys::read_file_at(workload_.get(), "memory.events", kMostBytes);
+    constexpr std::string_view kField = "oom_kill ";
+    const auto at = text ? text->find(std::string("\n") + std::string(kField)) : std::string::npos;
+    if (at == std::string::npos) return 0;
+    std::uint64_t count = 0;
+    const char* begin = text->c_str() + at + 1 + kField.size();
+    std::from_chars(begin, text->c_str() + text->size(), count);
+    return count;
+}
+
+std::vector<std::pair<std::string, std::string>> MachineGroups::report() const
+{
+    std::vector<std::pair<std::string, std::string>> items;
+    for (const char* name : kReported)
+        if (auto value = read_back(workload_.get(), name))
+            items.emplace_back(std::string("cgroup.") + name, std::move(*value));
+    return items;
+}
+
+}  // namespace sandbox::guest

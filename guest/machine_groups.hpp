@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "sys/fd.hpp"
+#include "wire/machine.hpp"
+
+namespace sandbox::guest {
+
+// The guest's own cgroup v2: PID 1 stays at the top, every session is born in a leaf of the
+// workload, which has the limits. So a memory hog never takes PID 1 with it.
+class MachineGroups {
+public:
+    // Sets the limits and reads them back; a kernel that will not have one is an error.
+    [[nodiscard]] static Result<MachineGroups> make(const wire::Machine& machine);
+
+    // A leaf for this session; invalid when there is none to be had.
+    sys::UniqueFd make_leaf(const std::string& session);
+    // Kills what the session left behind.
+    void retire(const std::string& session);
+    // In all sessions so far.
+    std::uint64_t oom_kills() const;
+    // What is in force: name and value, as read back.
+    std::vector<std::pair<std::string, std::string>> report() const;
+
+private:
+    explicit MachineGroups(sys::UniqueFd workload) : workload_(std::move(workload)) {}
+    void sweep();
+
+    sys::UniqueFd workload_;
+    std::map<std::string, std::string> leaves_;  // by session
+    std::vector<std::string> dying_;             // killed, not empty yet
+    std::uint32_t next_ = 1;
+};
+
+}  // namespace sandbox::guest

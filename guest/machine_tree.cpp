@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/machine_tree.hpp"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/diagnostic.hpp"
+#include "guest/machine_devices.hpp"
+#include "sys/file.hpp"
+#include "sys/mount.hpp"
+
+namespace sandbox::guest {
+namespace {
+
+using wire::MachineAccess;
+using wire::MachineGround;
+using wire::MachineStep;
+using wire::MachineStepKind;
+
+constexpr const char* kScratch = "/scratch";
+constexpr const char* kRoot = "root";
+constexpr const char* kShares = "/shares";
+constexpr std::uint32_t kOwnerOnly = 0755;
+constexpr std::uint64_t kMaskSize = 16384;  // two nodes and nothing else, ever
+
+sys::MountAttributes tree_flags(MachineAccess access = MachineAccess::read_write)
+{
+    sys::MountAttributes attributes;
+    attributes.no_suid = true;
+    attributes.no_dev = true;
+    attributes.read_only = access == MachineAccess::read_only;
+    return attributes;
+}
+
+std::string parent_of(const std::string& path)
+{
+    const auto slash = path.rfind('/');
+    return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+Status own(int dir, const std::string& name, std::uint32_t uid, std::uint32_t gid)
+{
+    const int flags = name.empty() ? AT_EMPTY_PATH : AT_SYMLINK_NOFOLLOW;
+    if (::fchownat(dir, name.c_str(), uid, gid, flags) != 0) return fail_errno("fchownat", name);
+    return {};
+}
+
+class TreeBuilder {
+public:
+    Status run(const MachineStep& step)
+    {
+        switch (step.kind) {
+        case MachineStepKind::root_tmpfs: return make_root(step);
+        case MachineStepKind::overlay: return make_overlay(step);
+        case MachineStepKind::directory: return make_directory(step);
+        case MachineStepKind::symlink: return make_symlink(step);
+        case MachineStepKind::file: return make_file(step);
+        case MachineStepKind::bind: return bind(step);
+        case MachineStepKind::tmpfs: return make_tmpfs(step);
+        case MachineStepKind::pin: return pin(step.target);
+        case MachineStepKind::mask: return mask(step);
+        case MachineStepKind::seal_root: sealed_ = true; return {};
+        }
+        return fail(Code::internal, "a step of no kind");
+    }
+
+    // Mounts of this kernel's own, over folders of the tree; then the root is as it will be.
+    Status finish(const wire::Machine& machine)
+    {
+        if (!root_.valid()) return fail(Code::corrupt, "no step made a root");
+        TRY_VOID(mount_devices(root_.get()));
+        TRY_VOID(mount_proc(root_.get()));
+        for (const std::string& path : machine.masked) TRY_VOID(cover(path));
+        for (const std::string& path : machine.read_only) TRY_VOID(freeze(path));
+        if (!sealed_) return {};
+        return sys::set_mount_attributes(root_.get(), tree_flags(MachineAccess::read_only),
+                                         sys::Depth::single);
+    }
+
+    // The initrd's root cannot be pivoted away: it is moved under, where no path leads.
+    static Status enter()
+    {
+        const std::string path = std::string(kScratch) + "/" + kRoot;
+        if (::chdir(path.c_str()) != 0) return fail_errno("chdir", path);
+        if (::mount(".", "/", nullptr, MS_MOVE, nullptr) != 0) return fail_errno("mount", "move");
+        if (::chroot(".") != 0 || ::chdir("/") != 0) return fail_errno("chroot");
+        return {};
+    }
+
+    Status begin()
+    {
+        TRY_VOID(sys::make_all_private());
+        TRY_VOID(sys::make_dirs(kScratch));
+        // A mount of its own: trees are moved and cloned from here, which the initrd's root forbids.
+        const auto scratch = TRY(sys::make_tmpfs(1U << 20, 0700, tree_flags()));
+        TRY_VOID(sys::attach_tree(scratch.get(), AT_FDCWD, kScratch));
+        scratch_ = TRY(sys::open_dir(kScratch));
+        return sys::mkdir_at(scratch_.get(), kRoot);
+    }
+
+private:
+    Status make_root(const MachineStep& step)
+    {
+        const auto mount = TRY(sys::make_tmpfs(step.size, kOwnerOnly, tree_flags()));
+        TRY_VOID(own(mount.get(), "", step.uid, step.uid));
+        return attach_root(mount.get());
+    }
+
+    Status attach_root(int mount)
+    {
+        TRY_VOID(sys::attach_tree(mount, scratch_.get(), kRoot));
+        root_ = TRY(sys::open_at(scratch_.get(), kRoot, O_PATH | O_DIRECTORY));
+        return {};
+    }
+
+    Status make_overlay(const MachineStep& step)
+    {
+        const std::string layers = "upper" + std::to_string(++overlays_);
+        TRY_VOID(sys::mkdir_at(scratch_.get(), layers));
+        const auto upper = TRY(sys::make_tmpfs(step.size, kOwnerOnly, tree_flags()));
+        TRY_VOID(sys::attach_tree(upper.get(), scratch_.get(), layers));
+        TRY_VOID(sys::mkdir_at(upper.get(), "u", kOwnerOnly));
+        TRY_VOID(sys::mkdir_at(upper.get(), "w"));
+        struct stat lower{};
+        if (::stat(step.source.c_str(), &lower) != 0) return fail_errno("stat", step.source);
+        // The upper layer's root is the one that shows: it looks as the lower one did.
+        TRY_VOID(own(upper.get(), "u", lower.st_uid, lower.st_gid));
+        if (::fchmodat(upper.get(), "u", lower.st_mode & 07777, 0) != 0)
+            return fail_errno("fchmodat", "overlay root");
+        const std::string base = std::string(kScratch) + "/" + layers;
+        const auto mount = TRY_WITH(
+            sys::make_overlay({step.source}, base + "/u", base + "/w", tree_flags()),
+            "overlay over " + escaped(step.source));
+        if (step.target.empty()) return attach_root(mount.get());
+        return attach(mount.get(), step.target, true, MachineGround::ours);
+    }
+
+    Status make_directory(const MachineStep& step)
+    {
+        if (beneath(step.target, O_PATH | O_DIRECTORY)) return {};
+        const auto parent = TRY(make_parents(step.target));
+        const std::string name = name_of(step.target);
+        TRY_VOID(sys::mkdir_at(parent.get(), name, step.mode));
+        TRY_VOID(own(parent.get(), name, step.uid, step.uid));
+        if (::fchmodat(parent.get(), name.c_str(), step.mode, 0) != 0)
+            return fail_errno("fchmodat", step.target);
+        return {};
+    }
+
+    Status make_symlink(const MachineStep& step)
+    {
+        const auto parent = TRY(make_parents(step.target));
+        if (::symlinkat(step.source.c_str(), parent.get(), name_of(step.target).c_str()) != 0)
+            return fail_errno("symlinkat", step.target);
+        return {};
+    }
+
+    Status make_file(const MachineStep& step)
+    {
+        const auto parent = TRY(make_parents(step.target));
+        const std::string name = name_of(step.target);
+        // Whatever the lower layer has there (a link most of all) is replaced, not followed.
+        if (::unlinkat(parent.get(), name.c_str(), 0) != 0 && errno != ENOENT)
+            return fail_errno("unlinkat", step.target);
+        TRY_VOID(sys::write_file_at(parent.get(), name, step.content, step.mode));
+        return own(parent.get(), name, step.uid, step.uid);
+    }
+
+    Status bind(const MachineStep& step)
+    {
+        const auto source = TRY_WITH(
+            sys::open_at2(AT_FDCWD, step.source, O_PATH, 0, sys::kNoSymlinks),
+            "share " + escaped(step.source));
+        struct stat status{};
+        if (::fstat(source.get(), &status) != 0) return fail_errno("fstat", step.source);
+        const auto mount = TRY(sys::clone_tree(source.get(), "", sys::Depth::recursive));
+        TRY_VOID(
+            sys::set_mount_attributes(mount.get(), tree_flags(step.access), sys::Depth::recursive));
+        return attach(mount.get(), step.target, S_ISDIR(status.st_mode), step.ground);
+    }
+
+    Status make_tmpfs(const MachineStep& step)
+    {
+        const auto mount = TRY(sys::make_tmpfs(step.size, step.mode, tree_flags()));
+        TRY_VOID(own(mount.get(), "", step.uid, step.gid));
+        // chown took set-id bits off.
+        if (::fchmodat(mount.get(), ".", step.mode, 0) != 0)
+            return fail_errno("fchmodat", step.target);
+        TRY_VOID(
+            sys::set_mount_attributes(mount.get(), tree_flags(step.access), sys::Depth::single));
+        return attach(mount.get(), step.target, true, step.ground);
+    }
+
+    Status pin(const std::string& target)
+    {
+        TRY_VOID(make_folder(target));
+        const auto folder = TRY(beneath(target, O_PATH | O_DIRECTORY));
+        const auto self = TRY(sys::clone_tree(folder.get(), "", sys::Depth::recursive));
+        return sys::attach_tree(self.get(), folder.get(), "");
+    }
+
+    Status mask(const MachineStep& step)
+    {
+        struct stat status{};
+        bool folder = false;
+        if (const auto there = beneath(step.target, O_PATH | O_NOFOLLOW)) {
+            if (::fstat(there->get(), &status) != 0) return fail_errno("fstat", step.target);
+            folder = S_ISDIR(status.st_mode);
+        }
+        const auto cover = TRY(make_cover(folder));
+        return attach(cover.get(), step.target, folder, step.ground);
+    }
+
+    Result<sys::UniqueFd> make_cover(bool folder)
+    {
+        if (!masks_.valid()) {
+            sys::MountAttributes attributes = tree_flags();
+            attributes.no_exec = true;
+            const auto mount = TRY(sys::make_tmpfs(kMaskSize, kOwnerOnly, attributes));
+            TRY_VOID(sys::write_file_at(mount.get(), "file", "", 0444));
+            TRY_VOID(sys::mkdir_at(mount.get(), "folder", 0555));
+            attributes.read_only = true;
+            TRY_VOID(sys::set_mount_attributes(mount.get(), attributes, sys::Depth::single));
+            TRY_VOID(sys::mkdir_at(scratch_.get(), "masks"));
+            TRY_VOID(sys::attach_tree(mount.get(), scratch_.get(), "masks"));
+            masks_ = TRY(sys::open_at(scratch_.get(), "masks", O_PATH | O_DIRECTORY));
+        }
+        return sys::clone_tree(masks_.get(), folder ? "folder" : "file", sys::Depth::single);
+    }
+
+    // A path of /proc or /sys that a kernel does not have needs no cover.
+    Status cover(const std::string& path)
+    {
+        const auto there = beneath(path.substr(1), O_PATH | O_NOFOLLOW);
+        if (!there) return {};
+        struct stat status{};
+        if (::fstat(there->get(), &status) != 0) return fail_errno("fstat", path);
+        const auto mount = TRY(make_cover(S_ISDIR(status.st_mode)));
+        return sys::attach_tree(mount.get(), there->get(), "");
+    }
+
+    Status freeze(const std::string& path)
+    {
+        const auto there = beneath(path.substr(1), O_PATH | O_NOFOLLOW);
+        if (!there) return {};
+        const auto mount = TRY(sys::clone_tree(there->get(), "", sys::Depth::recursive));
+        TRY_VOID(sys::set_mount_attributes(mount.get(), tree_flags(MachineAccess::read_only),
+                                           sys::Depth::recursive));
+        return sys::attach_tree(mount.get(), there->get(), "");
+    }
+
+    Result<sys::UniqueFd> beneath(const std::string& path, int flags) const
+    {
+        return sys::open_at2(root_.get(), path.empty() ? "." : path, flags, 0, sys::kBeneath);
+    }
+
+    Status make_folder(const std::string& path)
+    {
+        if (path.empty() || beneath(path, O_PATH | O_DIRECTORY)) return {};
+        const auto parent = TRY(make_parents(path));
+        return sys::mkdir_at(parent.get(), name_of(path), kOwnerOnly);
+    }
+
+    Result<sys::UniqueFd> make_parents(const std::string& path)
+    {
+        TRY_VOID(make_folder(parent_of(path)));
+        return beneath(parent_of(path), O_RDONLY | O_DIRECTORY);
+    }
+
+    Status make_target(const std::string& target, bool folder)
+    {
+        if (folder) return make_folder(target);
+        const auto parent = TRY(make_parents(target));
+        return sys::write_file_at(parent.get(), name_of(target), "", 0444);
+    }
+
+    Status attach(int mount, const std::string& target, bool folder, MachineGround ground)
+    {
+        auto place = beneath(target, O_PATH | O_NOFOLLOW);
+        if (!place && place.error().code() == Code::not_found && ground == MachineGround::ours) {
+            TRY_VOID(named(make_target(target, folder), target));
+            place = beneath(target, O_PATH | O_NOFOLLOW);
+        }
+        if (!place) return fail(std::move(place).error().with("mount target /" + escaped(target)));
+        return sys::attach_tree(mount, place->get(), "");
+    }
+
+    static Status named(Status status, const std::string& target)
+    {
+        if (status) return status;
+        return fail(std::move(status).error().with("mount target /" + escaped(target)));
+    }
+
+    sys::UniqueFd scratch_;
+    sys::UniqueFd root_;
+    sys::UniqueFd masks_;
+    int overlays_ = 0;
+    bool sealed_ = false;
+};
+
+Status mount_shares(const std::vector<wire::MachineShare>& shares)
+{
+    for (const wire::MachineShare& share : shares) {
+        const std::string place = std::string(kShares) + "/" + share.tag;
+        TRY_VOID(sys::make_dirs(place));
+        const auto access = share.read_only ? MachineAccess::read_only : MachineAccess::read_write;
+        const auto mount = TRY_WITH(
+            sys::make_filesystem("virtiofs", {{"source", share.tag}}, tree_flags(access)),
+            "share " + escaped(share.tag));
+        TRY_VOID(sys::attach_tree(mount.get(), AT_FDCWD, place));
+    }
+    return {};
+}
+
+}  // namespace
+
+Status enter_tree(const wire::Machine& machine)
+{
+    if (machine.steps.empty()) return {};
+    ::umask(022);
+    TreeBuilder builder;
+    TRY_VOID(builder.begin());
+    TRY_VOID(mount_shares(machine.shares));
+    for (const wire::MachineStep& step : machine.steps) TRY_VOID(builder.run(step));
+    TRY_VOID(builder.finish(machine));
+    // Clones hold what they show; nothing else is to be found by their path.
+    for (const wire::MachineShare& share : machine.shares)
+        TRY_VOID(sys::unmount_lazy(std::string(kShares) + "/" + share.tag));
+    TRY_VOID(sys::make_all_private());
+    return TreeBuilder::enter();
+}
+
+}  // namespace sandbox::guest
