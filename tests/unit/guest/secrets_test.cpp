@@ -92,6 +92,8 @@ protected:
             char* rest = nullptr;
             const std::uint64_t first = std::strtoull(line.c_str(), &rest, 16);
             const std::uint64_t last = std::strtoull(rest + 1, nullptr, 16);
+            // A reservation such as a sanitizer's shadow: terabytes of addresses, no bytes of ours.
+            if (last - first > std::uint64_t{1} << 30) continue;
             std::string held(last - first, '\0');
             const ssize_t count = ::pread(memory.get(), held.data(), held.size(),
                                           static_cast<off_t>(first));
