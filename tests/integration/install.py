@@ -114,6 +114,24 @@ def a_sandbox_runs_from_there(root):
 
 
 @scenario
+def units_start_this_installation(root):
+    with open(below('lib/systemd/system/sandboxd.service'), encoding='utf-8') as file:
+        unit = file.read()
+    command, = re.findall(r'^ExecStart=(.*)$', unit, re.M)
+    same(command, f"{PREFIX}/{OPTIONS['bindir']}/sandboxd", 'the unit starts the daemon of its prefix')
+    check(os.access(STAGE + command, os.X_OK), 'which is there')
+    check('@' not in re.sub(r'SystemCallFilter=.*', '', unit), 'nothing was left to be filled in')
+    if not shutil.which('systemd-analyze'):
+        skip('systemd takes the units', 'systemd-analyze is not installed')
+        return
+    done = subprocess.run(['systemd-analyze', 'verify', '--man=no', '--root', STAGE, 'sandboxd.service', 'sandboxd.socket'],
+                          capture_output=True, text=True, check=False, timeout=PATIENCE * 2)
+    # Of the units of a whole system this root has none.
+    said = [line for line in done.stderr.splitlines() if 'sandboxd' in line and 'not found' not in line]
+    same(said, [], 'systemd takes the units', done.stderr)
+
+
+@scenario
 def profiles_are_found_by_name(root):
     for name in sorted(os.listdir(os.path.join(SOURCE, 'profiles'))):
         done = direct('validate', name[:-5])

@@ -15,6 +15,18 @@ RESULT = re.compile(
     r'(?P<name>[A-Za-z_]\w*)\s*\(')
 CLOCKS = re.compile(
     r'\b(\w+_clock::now|clock_gettime|gettimeofday|getenv|std::rand|getrandom|time(?=\s*\(\s*(?:nullptr|NULL|0|&)))\s*\(')
+# Who may read the clock that people and time servers set, and what for. Deadlines, intervals and claims
+# are on CLOCK_BOOTTIME or CLOCK_MONOTONIC: they neither fire nor hang when it jumps.
+WALL = re.compile(r'\bCLOCK_(?:REALTIME|TAI)\w*|\bsystem_clock\b|\bgettimeofday\s*\(|'
+                  r'\btime\s*\(\s*(?:nullptr|NULL|0)\s*\)')
+WALL_READERS = {
+    'src/ledger/ledger.cpp': 'the time of a record, for people',
+    'src/shim/log_worker.cpp': 'the time of a log line',
+    'src/shim/guest_link.cpp': 'tells a guest what time it is',
+    'guest/control.cpp': 'sets the clock of a guest',
+    'src/ctl/logs.cpp': '--since DURATION', 'src/ctl/verbs_lifecycle.cpp': '--since DURATION',
+    'src/ctl/verbs_apply.cpp': 'prune --filter until=DURATION',
+}
 # Compiled only into crash-sweep builds (release.py).
 IMPURE = ('src/base/failpoint',)
 PURE = ('src/base/', 'src/canon/', 'src/wire/', 'src/facts/', 'src/profile/', 'src/plan/', 'src/policy/',
@@ -120,6 +132,17 @@ def pragma_once(tree):
             if path.endswith('.hpp') and '#pragma once' not in text]
 
 
+def wall_clock(tree):
+    bad = []
+    for path, text in below(tree, 'src', 'guest').items():
+        if path in WALL_READERS:
+            continue
+        code = code_only(text)
+        bad += [f'{path}:{line_of(code, m.start())}: {m[0].strip()} jumps; what waits or expires asks sys/deadline.hpp'
+                for m in WALL.finditer(code)]
+    return bad
+
+
 def no_sleep(tree):
     bad = []
     for path, text in below(tree, 'tests').items():
@@ -146,6 +169,10 @@ run(
     (pure_calls, 'pure folders ask no clock, environment or dice', [
         {'src/plan/a.cpp': 'auto f() { return std::chrono::system_clock::now(); }\n'},
         {'src/resolve/a.cpp': 'auto f() { return std::getenv("HOME"); }\n'}]),
+    (wall_clock, 'nothing waits or expires by a clock that jumps', [
+        {'src/shim/a.cpp': 'auto f() { return std::chrono::system_clock::now(); }\n'},
+        {'src/supervisor/b.cpp': 'void f() { timespec t; clock_gettime(CLOCK_REALTIME, &t); }\n'},
+        {'src/shim/c.cpp': 'auto f() { return time(nullptr); }\n'}]),
     (nodiscard, 'whatever returns a Result in a header is [[nodiscard]]', [
         {'src/sys/a.hpp': 'Result<int> open_it(int x);\n'},
         {'src/sys/b.hpp': 'struct S {\n    static Status go();\n};\n'}]),
