@@ -238,7 +238,7 @@ Status Sessions::witness(Session& session, const wire::Confined& report)
     const int pid = TRY(driver::find_session_pid(plan, binding, LeafPool::name_of(*session.slot),
                                                  static_cast<int>(report.pid)));
     const auto evidence = TRY(
-        driver::observe_session(plan, binding, *generation_.launched, pid, report));
+        driver::observe_session(plan, binding, generation_.launched->init_pid, pid, report));
     for (const driver::Evidence& item : evidence) {
         if (!item.held) {
             return fail(Code::denied, "control " + item.name + " does not hold: planned " +
