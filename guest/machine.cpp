@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "confine/box.hpp"
 #include "guest/init.hpp"
 #include "guest/machine_boot.hpp"
 #include "guest/machine_groups.hpp"
@@ -134,7 +135,8 @@ public:
         Surroundings around;
         around.own_clock = kernel_ == Kernel::own;
         around.user_namespace = user_namespace_.get();
-        if (records_.machine.loopback) around.ready = [] { static_cast<void>(raise_loopback()); };
+        if (records_.machine.loopback)
+            around.ready = [] { static_cast<void>(confine::raise_loopback()); };
         if (groups_) {
             around.over = [this](const std::string& session) { groups_->retire(session); };
             around.oom_kills = [this] { return groups_->oom_kills(); };

@@ -3,9 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/netlink.h>
-#include <net/if.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
@@ -149,17 +147,6 @@ void power_off()
     ::reboot(RB_AUTOBOOT);
     // Only a kernel that will not: PID 1's end is a panic, and panic=-1 its end.
     ::_exit(1);
-}
-
-Status raise_loopback()
-{
-    const sys::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (!socket) return fail_errno("socket", "lo");
-    ifreq request{};
-    std::memcpy(request.ifr_name, "lo", 3);
-    request.ifr_flags = IFF_UP | IFF_RUNNING;
-    if (::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0) return fail_errno("SIOCSIFFLAGS", "lo");
-    return {};
 }
 
 }  // namespace sandbox::guest

@@ -22,6 +22,4 @@ struct Booted {
 // PRIVILEGED: ends the kernel. With reboot=t and -no-reboot that is the end of the VMM.
 [[noreturn]] void power_off();
 
-[[nodiscard]] Status raise_loopback();
-
 }  // namespace sandbox::guest

@@ -2,7 +2,6 @@
 #include "guest/machine_tree.hpp"
 
 #include <fcntl.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 #include <string>
 
 #include "base/diagnostic.hpp"
-#include "guest/machine_devices.hpp"
+#include "confine/box.hpp"
 #include "sys/file.hpp"
 #include "sys/mount.hpp"
 
@@ -26,6 +25,7 @@ constexpr const char* kScratch = "/scratch";
 constexpr const char* kRoot = "root";
 constexpr const char* kShares = "/shares";
 constexpr std::uint32_t kOwnerOnly = 0755;
+constexpr std::uint64_t kSharedMemory = 64U << 20;  // /dev/shm, as containers have it
 constexpr std::uint64_t kMaskSize = 16384;  // two nodes and nothing else, ever
 
 sys::MountAttributes tree_flags(MachineAccess access = MachineAccess::read_write)
@@ -75,24 +75,17 @@ public:
     Status finish(const wire::Machine& machine)
     {
         if (!root_.valid()) return fail(Code::corrupt, "no step made a root");
-        TRY_VOID(mount_devices(root_.get()));
-        TRY_VOID(mount_proc(root_.get()));
-        for (const std::string& path : machine.masked) TRY_VOID(cover(path));
-        for (const std::string& path : machine.read_only) TRY_VOID(freeze(path));
+        confine::BoxSpec kernel;
+        kernel.shm_size = kSharedMemory;
+        kernel.masked = machine.masked;
+        kernel.read_only = machine.read_only;
+        TRY_VOID(confine::furnish(kernel, root_.get()));
         if (!sealed_) return {};
         return sys::set_mount_attributes(root_.get(), tree_flags(MachineAccess::read_only),
                                          sys::Depth::single);
     }
 
-    // The initrd's root cannot be pivoted away: it is moved under, where no path leads.
-    static Status enter()
-    {
-        const std::string path = std::string(kScratch) + "/" + kRoot;
-        if (::chdir(path.c_str()) != 0) return fail_errno("chdir", path);
-        if (::mount(".", "/", nullptr, MS_MOVE, nullptr) != 0) return fail_errno("mount", "move");
-        if (::chroot(".") != 0 || ::chdir("/") != 0) return fail_errno("chroot");
-        return {};
-    }
+    int root() const noexcept { return root_.get(); }
 
     Status begin()
     {
@@ -235,27 +228,6 @@ private:
         return sys::clone_tree(masks_.get(), folder ? "folder" : "file", sys::Depth::single);
     }
 
-    // A path of /proc or /sys that a kernel does not have needs no cover.
-    Status cover(const std::string& path)
-    {
-        const auto there = beneath(path.substr(1), O_PATH | O_NOFOLLOW);
-        if (!there) return {};
-        struct stat status{};
-        if (::fstat(there->get(), &status) != 0) return fail_errno("fstat", path);
-        const auto mount = TRY(make_cover(S_ISDIR(status.st_mode)));
-        return sys::attach_tree(mount.get(), there->get(), "");
-    }
-
-    Status freeze(const std::string& path)
-    {
-        const auto there = beneath(path.substr(1), O_PATH | O_NOFOLLOW);
-        if (!there) return {};
-        const auto mount = TRY(sys::clone_tree(there->get(), "", sys::Depth::recursive));
-        TRY_VOID(sys::set_mount_attributes(mount.get(), tree_flags(MachineAccess::read_only),
-                                           sys::Depth::recursive));
-        return sys::attach_tree(mount.get(), there->get(), "");
-    }
-
     Result<sys::UniqueFd> beneath(const std::string& path, int flags) const
     {
         return sys::open_at2(root_.get(), path.empty() ? "." : path, flags, 0, sys::kBeneath);
@@ -334,7 +306,7 @@ Status enter_tree(const wire::Machine& machine)
     for (const wire::MachineShare& share : machine.shares)
         TRY_VOID(sys::unmount_lazy(std::string(kShares) + "/" + share.tag));
     TRY_VOID(sys::make_all_private());
-    return TreeBuilder::enter();
+    return confine::enter_tree(builder.root());
 }
 
 }  // namespace sandbox::guest

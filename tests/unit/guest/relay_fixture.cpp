@@ -43,7 +43,8 @@ wire::Bootstrap RelayTest::machine_record()
     return boot;
 }
 
-void RelayTest::fork_relay(sys::UniqueFd port, const wire::Bootstrap& boot)
+void RelayTest::fork_relay(sys::UniqueFd port, const wire::Bootstrap& boot,
+                           const wire::Machine& machine)
 {
     auto pair = sys::socket_pair(sys::SocketType::seqpacket);
     ASSERT_TRUE(pair);
@@ -53,7 +54,7 @@ void RelayTest::fork_relay(sys::UniqueFd port, const wire::Bootstrap& boot)
         pair->first.reset();
         port_.reset();
         const auto end = channel::run_mux_relay({std::move(pair->second), std::move(port)}, boot,
-                                                {});
+                                                machine);
         ::_exit(static_cast<int>(end));
     }
     relay_.emplace(*sys::Pidfd::open(pid));

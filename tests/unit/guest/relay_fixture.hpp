@@ -26,8 +26,8 @@ protected:
     sys::UniqueFd port_;  // start_lonely_relay(): the guest's end
     std::optional<sys::Pidfd> relay_;
 
-private:
-    void fork_relay(sys::UniqueFd port, const wire::Bootstrap& boot);
+    void fork_relay(sys::UniqueFd port, const wire::Bootstrap& boot,
+                    const wire::Machine& machine = {});
     std::optional<wire::InitMessage> next_packet();
 };
 
