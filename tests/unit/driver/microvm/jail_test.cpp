@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,12 +167,11 @@ TEST_F(Jail, EndsItsProgramWhenTheOwnerIsKilled)
     pid_t program = -1;
     ASSERT_EQ(::read(told.read.get(), &program, sizeof program),
               static_cast<ssize_t>(sizeof program));
-    ASSERT_GT(program, 0);
     const auto handle = sys::Pidfd::open(program);
-    ASSERT_TRUE(handle) << handle.error().message();
     ASSERT_EQ(::kill(owner, SIGKILL), 0);
-    EXPECT_TRUE(handle->wait_ended(soon()).value());
     EXPECT_EQ(::waitpid(owner, nullptr, 0), owner);
+    ASSERT_TRUE(handle) << handle.error().message();
+    EXPECT_TRUE(handle->wait_ended(soon()).value());
 }
 
 TEST_F(Jail, EndsItsProgramWhenItsFirstProcessIsKilled)
@@ -214,11 +215,12 @@ TEST_F(Jail, CarriesItsLabelWhereTheOwnersArgumentsWere)
     ASSERT_TRUE(jail) << jail.error().message();
     const auto proc = sys::ProcDir::open(jail->keeper.pid());
     ASSERT_TRUE(proc);
-    const std::string arguments = proc->text("cmdline").value();
-    EXPECT_EQ(arguments.c_str(), std::string("launcher:test"));
-    EXPECT_EQ(arguments.find_last_not_of('\0'), std::string("launcher:test").size() - 1);
+    // As much of it as the owner's own arguments have room for.
+    const std::string arguments = proc->text("cmdline").value().c_str();
+    EXPECT_FALSE(arguments.empty());
+    EXPECT_TRUE(std::string("launcher:test").starts_with(arguments)) << arguments;
     // Another user than the program, and nobody to look at it: not even the same user could.
-    EXPECT_EQ(proc->status().value().uids[0], kIdBase + kKeeperUid);
+    EXPECT_EQ(proc->status().value().uid[0], kIdBase + kKeeperUid);
     EXPECT_EQ(proc->status().value().seccomp, 0);
     EXPECT_TRUE(end_jail(*jail, soon()));
 }
@@ -234,8 +236,9 @@ TEST_F(Jail, HasNamespacesOfItsOwn)
         EXPECT_NE(program.namespace_inode(name).value(), self.namespace_inode(name).value())
             << name;
     // Its tree is one tmpfs and the files it was given, all of them read-only.
-    for (const sys::MountInfo& mount : program.mountinfo().value())
-        EXPECT_TRUE(mount.has("ro")) << mount.target;
+    const auto mounts = program.mountinfo().value();
+    EXPECT_GT(mounts.size(), 2U);
+    for (const sys::MountInfo& mount : mounts) EXPECT_TRUE(mount.has("ro")) << mount.target;
     EXPECT_TRUE(end_jail(*jail, soon()));
 }
 
