@@ -58,7 +58,8 @@ int execute(const Context& context, const ConfigInit& verb)
     const auto paths = supervisor::find_paths(context.root);
     const auto report = supervisor::config_init(paths.config, paths.program_dir,
                                                 verb.force ? supervisor::Overwrite::yes
-                                                           : supervisor::Overwrite::no);
+                                                           : supervisor::Overwrite::no,
+                                                paths.state + "/guest");
     if (!report) return complain(report.error()), kFailed;
     print(supervisor::render(*report));
     return supervisor::exit_status(*report);
@@ -78,8 +79,9 @@ int execute(const Context& context, const ConfigCheck& /*verb*/)
 
 int execute(const Context& context, const Probe& /*verb*/)
 {
-    const auto host = supervisor::load_host(supervisor::find_paths(context.root),
-                                            supervisor::Freshness::probed);
+    const auto paths = supervisor::locate(context.root);
+    if (!paths) return complain(paths.error()), kFailed;
+    const auto host = supervisor::load_host(*paths, supervisor::Freshness::probed);
     if (!host) return complain(host.error()), kFailed;
     const Format format = context.format.value_or(Format::table);
     if (format != Format::table) return print(facts::to_json(host->snapshot), format), 0;
@@ -94,8 +96,9 @@ int execute(const Context& context, const Probe& /*verb*/)
 
 int execute(const Context& context, const Doctor& verb)
 {
-    const auto paths = supervisor::find_paths(context.root);
-    const auto host = supervisor::load_host(paths, supervisor::Freshness::probed);
+    const auto paths = supervisor::locate(context.root);
+    if (!paths) return complain(paths.error()), kFailed;
+    const auto host = supervisor::load_host(*paths, supervisor::Freshness::probed);
     if (!host) return complain(host.error()), kFailed;
     const auto now = ledger::now();
     if (!now) return complain(now.error()), kFailed;
@@ -105,7 +108,7 @@ int execute(const Context& context, const Doctor& verb)
     input.broken = host->bundles.broken;
     input.now = now->utc;
     if (!verb.profile.empty()) {
-        const auto text = supervisor::read_profile(paths, verb.profile);
+        const auto text = supervisor::read_profile(*paths, verb.profile);
         if (!text) return complain(text.error()), kFailed;
         const auto outcome = supervisor::make_plan(*host, *text, {}, nullptr);
         if (std::holds_alternative<supervisor::ProfileErrors>(outcome)) {
@@ -149,8 +152,9 @@ int execute(const Context& context, const AuditVerify& /*verb*/)
 
 int execute(const Context& context, const AuditShow& verb)
 {
-    auto service = supervisor::EmbeddedService::open(supervisor::find_paths(context.root),
-                                                     supervisor::Need::ledger);
+    const auto paths = supervisor::locate(context.root);
+    if (!paths) return complain(paths.error()), kFailed;
+    auto service = supervisor::EmbeddedService::open(*paths, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     const auto listed = (*service)->find(verb.name);
     if (!listed) return complain(listed.error()), kFailed;

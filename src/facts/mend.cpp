@@ -29,10 +29,14 @@ constexpr auto kKnown = std::to_array<Known>({
     {name::kCgroupPids, "enable the pids controller and delegate it to us"},
     {name::kCgroupSwap, "boot with swapaccount=1, so that swap can be limited"},
     {name::kDefaultDriver, "set default_driver in config.toml to a driver listed in drivers"},
+    {name::kGuestCpus, ""},
+    {name::kGuestMemory, ""},
+    {name::kGuestShares, ""},
+    {name::kGuestStores, ""},
     {name::kDriverMicrovm,
-     "set isolation = \"sandbox\" to accept a shared kernel: this release has no microvm "
-     "driver"},
-    {name::kDriverNative, "remove driver = \"native\": this release has no native driver"},
+     "add microvm to drivers in config.toml, make a guest with sandbox-mkguest, pin it with "
+     "sandboxctl config init, or set isolation = \"sandbox\" to accept a shared kernel"},
+    {name::kDriverNative, "add native to drivers in config.toml and run sandboxctl doctor, or pin driver = \"oci\""},
     {name::kDriverOci, "add oci to drivers in config.toml and run sandboxctl doctor"},
     {name::kNewuidmap, "install uidmap"},
     {name::kNft, "install nftables"},
@@ -89,12 +93,18 @@ constexpr auto kKnown = std::to_array<Known>({
     {name::kSeccompRulesStrict,
      "reinstall this release: its own seccomp rules do not build for this machine"},
     {name::kShimDigest, "reinstall this release: sandbox-shim is missing"},
+    {name::kAccelerator,
+     "use a host whose KVM runs guests, or accept emulation, which promises no boundary: accelerator "
+     "= \"tcg\" and accept_emulated = true in config.toml"},
     {name::kVmmDigest, "install qemu-system-x86 where this user may read it"},
-    {name::kGuestInitrd, "pin an initrd in config.toml"},
-    {name::kGuestKernel, "pin a guest kernel in config.toml"},
+    {name::kGuestInitrd, "make a guest with sandbox-mkguest, then run sandboxctl config init"},
+    {name::kGuestKernel, "make a guest with sandbox-mkguest, then run sandboxctl config init"},
+    {name::kGuestRelease, ""},
     {name::kVmmPath, "install qemu-system-x86"},
-    {name::kVmmVersion, "install qemu-system-x86 7.2 or newer"},
-    {name::kVirtiofsd, "install virtiofsd"},
+    {name::kVmmPinned, "run sandboxctl config init to pin the files of microVMs"},
+    {name::kVmmVersion, "install a certified qemu-system-x86, then run sandboxctl config init"},
+    {name::kVirtiofsd, "install QEMU's virtiofsd (Debian 12: qemu-system-common)"},
+    {name::kVirtiofsdDigest, "install QEMU's virtiofsd where this user may read it"},
 });
 
 constexpr auto kNames = [] {

@@ -119,12 +119,11 @@ MicrovmPlan microvm(Fields fields)
     out.memory = Bytes{fields.number<std::uint64_t>("memory")};
     out.overhead = Bytes{fields.number<std::uint64_t>("overhead")};
     for (Fields& item : fields.objects("shares")) {
-        out.shares.push_back({HostPath(item.text("source")), item.flag("read_only")});
+        out.shares.push_back({HostPath(item.text("source")), item.flag("read_only"),
+                              item.choice<Ownership>("ownership", kOwnerships)});
         item.close();
     }
-    out.version = fields.choice<CgroupVersion>("version", kCgroupVersions);
-    out.controllers = fields.texts("controllers");
-    out.host = settings(fields, "host");
+    out.host = resources(fields.object("host"));
     fields.close();
     return out;
 }

@@ -71,11 +71,21 @@ Json settings_json(const std::vector<CgroupSetting>& settings)
     return list;
 }
 
+Json resources_json(const ResourcePlan& resources)
+{
+    return {{"version", to_string(resources.version)},
+            {"controllers", resources.controllers},
+            {"workload", settings_json(resources.workload)},
+            {"control", settings_json(resources.control)}};
+}
+
 Json shares_json(const std::vector<SharePlan>& shares)
 {
     Json list = Json::array();
     for (const SharePlan& share : shares) {
-        list.push_back({{"source", share.source.str()}, {"read_only", share.read_only}});
+        list.push_back({{"source", share.source.str()},
+                        {"read_only", share.read_only},
+                        {"ownership", to_string(share.ownership)}});
     }
     return list;
 }
@@ -89,9 +99,7 @@ Json microvm_json(const MicrovmPlan& microvm)
             {"memory", microvm.memory.count},
             {"overhead", microvm.overhead.count},
             {"shares", shares_json(microvm.shares)},
-            {"version", to_string(microvm.version)},
-            {"controllers", microvm.controllers},
-            {"host", settings_json(microvm.host)}};
+            {"host", resources_json(microvm.host)}};
 }
 
 Json security_json(const SecurityPlan& security)
@@ -149,11 +157,7 @@ Json content_json(const PlanContent& content)
               {"network",
                {{"mode", profile::to_string(content.network.mode)},
                 {"hostname", content.network.hostname}}},
-              {"resources",
-               {{"version", to_string(content.resources.version)},
-                {"controllers", content.resources.controllers},
-                {"workload", settings_json(content.resources.workload)},
-                {"control", settings_json(content.resources.control)}}},
+              {"resources", resources_json(content.resources)},
               {"security", security_json(content.security)},
               {"controls", controls_json(content.controls)},
               {"unenforced", unenforced_json(content.unenforced)},

@@ -79,6 +79,11 @@ Result<ExecutionPlan> live_revision(const ExecutionPlan& runs, const ExecutionPl
         return fail(Code::conflict, change.key + " cannot change while the sandbox runs (" +
                                         std::string(profile::to_string(change.change_class)) + ")");
     }
+    if (runs->driver == profile::Driver::microvm &&
+        (runs->microvm != wanted->microvm || runs->resources != wanted->resources)) {
+        return fail(Code::conflict,
+                    "the limits of a microVM and inside it are set at its start; restart it");
+    }
     PlanContent content = runs.content();
     content.request = wanted->request;
     TRY_VOID(merge_resources(content.resources, wanted->resources));

@@ -113,8 +113,13 @@ struct SecurityPlan {
 struct SharePlan {
     HostPath source;
     bool read_only = true;
+    Ownership ownership = Ownership::idmap_user;
     bool operator==(const SharePlan&) const = default;
 };
+
+// Code that QEMU translates and keeps under TCG, at most. Its own default is a quarter of the host's
+// memory, up to 1 GiB.
+inline constexpr Bytes kTranslationCache{128ULL << 20};
 
 // The machine of a microVM and what holds it on this host. ResourcePlan is then what the guest
 // enforces inside, by cgroup v2 of its own.
@@ -126,9 +131,8 @@ struct MicrovmPlan {
     Bytes memory{0};  // of the guest, whole MiB
     Bytes overhead{0};  // of VMM and virtiofsd: memory + overhead is the host cgroup's limit
     std::vector<SharePlan> shares;  // their places are their names inside; at most 32
-    CgroupVersion version = CgroupVersion::none;  // of the host cgroup
-    std::vector<std::string> controllers;  // sorted
-    std::vector<CgroupSetting> host;  // limits of VMM and helpers, in write order
+    ResourcePlan
+        host;  // limits of VMM and helpers on this host; PlanContent::resources are the guest's
     bool operator==(const MicrovmPlan&) const = default;
 };
 

@@ -55,6 +55,12 @@ std::string make_key(const ProbeSettings& settings, const std::string& boot_id)
                        settings.cgroup_parent.value_or("\x1f"), settings.id_base,
                        settings.id_ranges, settings.accelerator, settings.accept_emulated,
                        settings.kvm_device);
+    key += fmt::format("\x1e{}\x1f{}", settings.guest_cpus.value_or(0),
+                       settings.guest_memory.value_or(0));
+    for (const auto* list : {&settings.guest_stores, &settings.guest_shares}) {
+        key += '\x1e';
+        for (const std::string& path : *list) key += path + '\x1f';
+    }
     return canon::digest(key);
 }
 

@@ -56,7 +56,46 @@ Finding judge_oci(const ProbeSettings& settings, const Facts& facts)
                  fmt::format("crun {} is certified; runtime, init and shim found", version.value));
 }
 
-Finding judge_microvm(const ProbeSettings& settings, const Facts& facts)
+// Nothing but our own programs and the kernel, whose parts are facts of their own.
+Finding judge_native(const ProbeSettings& settings, const Facts& facts)
+{
+    if (!is_configured(settings, "native")) return not_configured("native");
+    std::vector<std::string> gaps;
+    for (const std::string_view needed : {name::kInitDigest, name::kShimDigest, name::kMemfdSeal}) {
+        const facts::Fact& fact = fact_of(facts, needed);
+        if (fact.status != facts::FactStatus::ok)
+            gaps.push_back(fmt::format("{}: {}", needed, fact.evidence));
+    }
+    if (!gaps.empty()) return missing(fmt::format("{}", fmt::join(gaps, "; ")));
+    const bool pinned = settings.init.pin && settings.shim.pin;
+    return found(pinned ? "config" : "default", "init and shim found; the kernel gives the rest");
+}
+
+// What this host would execute guests with, if it can.
+Finding judge_accelerator(const ProbeSettings& settings, const Facts& facts)
+{
+    if (settings.accelerator == "tcg") {
+        if (settings.accept_emulated) {
+            return found("tcg", "accelerator and accept_emulated of the operator's config");
+        }
+        return missing("accelerator is tcg, and accept_emulated is not true in config.toml");
+    }
+    const facts::Fact& kvm = fact_of(facts, name::kKvm);
+    if (kvm.status == facts::FactStatus::ok) return found("kvm", "kvm.guest: " + kvm.evidence);
+    return missing("accelerator is kvm, and kvm.guest: " + kvm.evidence);
+}
+
+// A guest is what its kernel and first program are: without pins it would be whatever lies there.
+Finding judge_pins(const ProbeSettings& settings)
+{
+    if (!settings.guest_kernel.pin || !settings.guest_initrd.pin) {
+        return missing("artifacts.kernel and artifacts.initrd are not both pinned in config.toml");
+    }
+    const bool all = settings.vmm.pin && settings.virtiofsd.pin;
+    return found(all ? "config" : "default", "pins of qemu, virtiofsd, kernel and initrd");
+}
+
+Finding judge_without_microvm(const ProbeSettings& settings, const Facts& facts)
 {
     std::string why = is_configured(settings, "microvm")
                           ? "not built in this release"
@@ -66,22 +105,68 @@ Finding judge_microvm(const ProbeSettings& settings, const Facts& facts)
     return missing(why);
 }
 
+std::string joined(const std::vector<std::string>& paths)
+{
+    return fmt::format("{}", fmt::join(paths, ":"));
+}
+
 void put(Facts& facts, std::string_view fact, const Finding& finding)
 {
     facts.insert_or_assign(std::string(fact),
                            facts::Fact{finding.status, finding.value, finding.evidence});
 }
 
+// What the operator says of guests: the resolver sees a host through its facts alone.
+void put_guests(const ProbeSettings& settings, Facts& facts)
+{
+    constexpr const char* kSaid = "[microvm] of the operator's config";
+    const std::string cpus = settings.guest_cpus ? std::to_string(*settings.guest_cpus) : "";
+    const std::string memory = settings.guest_memory ? std::to_string(*settings.guest_memory) : "";
+    put(facts, name::kGuestCpus, noted(cpus, kSaid));
+    put(facts, name::kGuestMemory, noted(memory, kSaid));
+    put(facts, name::kGuestStores, noted(joined(settings.guest_stores), kSaid));
+    put(facts, name::kGuestShares, noted(joined(settings.guest_shares), kSaid));
+    const auto& pin = settings.guest_kernel.pin;
+    put(facts, name::kGuestRelease,
+        noted(pin ? pin->version : "", "version of artifacts.kernel in config.toml"));
+    put(facts, name::kAccelerator, judge_accelerator(settings, facts));
+    put(facts, name::kVmmPinned, judge_pins(settings));
+}
+
 }  // namespace
+
+Finding judge_microvm(const ProbeSettings& settings, const Facts& facts)
+{
+    if (!is_configured(settings, "microvm")) return not_configured("microvm");
+    constexpr std::array<std::string_view, 10> kNeeded{
+        name::kAccelerator,     name::kVmmPath,     name::kVmmDigest,   name::kVmmVersion,
+        name::kVirtiofsdDigest, name::kGuestKernel, name::kGuestInitrd, name::kVmmPinned,
+        name::kInitDigest,      name::kShimDigest};
+    std::vector<std::string> gaps;
+    for (const std::string_view needed : kNeeded) {
+        const facts::Fact& fact = fact_of(facts, needed);
+        if (fact.status != facts::FactStatus::ok) {
+            gaps.push_back(fmt::format("{}: {}", needed, fact.evidence));
+        }
+    }
+    const facts::Fact& version = fact_of(facts, name::kVmmVersion);
+    if (version.status == facts::FactStatus::ok && !is_certified("qemu", version.value)) {
+        gaps.push_back(fmt::format("qemu {} is not certified (certified: {})", version.value,
+                                   fmt::join(certified_versions("qemu"), ", ")));
+    }
+    if (!gaps.empty()) return missing(fmt::format("{}", fmt::join(gaps, "; ")));
+    return found("yes",
+                 fmt::format("qemu {} is certified; virtiofsd, guest kernel and initrd found",
+                             version.value));
+}
 
 void derive_drivers(const ProbeSettings& settings, Facts& facts)
 {
+    put_guests(settings, facts);
     put(facts, name::kDriverOci, judge_oci(settings, facts));
-    put(facts, name::kDriverMicrovm, judge_microvm(settings, facts));
-    put(facts, name::kDriverNative,
-        missing(is_configured(settings, "native")
-                    ? "not built in this release"
-                    : "not configured, and not built in this release"));
+    put(facts, name::kDriverMicrovm,
+        kMicrovmStarts ? judge_microvm(settings, facts) : judge_without_microvm(settings, facts));
+    put(facts, name::kDriverNative, judge_native(settings, facts));
     put(facts, name::kDefaultDriver,
         is_configured(settings, settings.default_driver)
             ? found(settings.default_driver, "default_driver of the operator's config")

@@ -39,12 +39,17 @@ struct ProbeSettings {
     ArtifactSetting guest_kernel;
     ArtifactSetting guest_initrd;
     std::optional<std::string> cgroup_parent;   // below the hierarchy root: "/sandbox"
-    std::vector<std::string> drivers{"oci"};    // configured ones
+    std::vector<std::string> drivers{"native", "oci"};    // configured ones
     std::string default_driver = "oci";
     std::uint32_t id_base = 0x20000000;         // profile::OperatorConfig says why
     std::uint32_t id_ranges = 4096;             // ranges of 65536 ids
     std::string accelerator = "kvm";            // "kvm" | "tcg"
     bool accept_emulated = false;
+    // What the operator says of guests; passed on as facts.
+    std::optional<std::uint32_t> guest_cpus;
+    std::optional<std::uint64_t> guest_memory;  // bytes
+    std::vector<std::string> guest_stores;      // [microvm] stores and shares of config.toml
+    std::vector<std::string> guest_shares;
     // For each disposable child. A container start takes 30 ms here and about 1 s under emulation;
     // only a check that hangs ever takes this long.
     std::chrono::milliseconds child_deadline{5000};
@@ -60,6 +65,10 @@ void fill_standard_paths(ProbeSettings& settings, std::string_view program_dir);
 // Every fact of facts::name. Never fails as a whole: what could not be found out is a gap whose
 // evidence says why.
 facts::CapabilitySnapshot probe(const ProbeSettings& settings);
+
+// Takes away what killed probers of this pid namespace left: cgroups and frozen members, where all of
+// it provably is theirs. Every probe does so too.
+void sweep_leftovers(const ProbeSettings& settings);
 
 // For a launch that uses a cached snapshot: is what it stands on still there (cgroup layout, each
 // controller where it was, its parent still writable, the runtime still executable)? Costs a parse

@@ -51,12 +51,17 @@ Task program_task(const ProbeSettings& settings)
 {
     Task task;
     task.label = "programs";
-    task.names = {name::kInitDigest, name::kShimDigest, name::kVirtiofsd, name::kGuestKernel,
-                  name::kGuestInitrd};
+    task.names = {name::kInitDigest,      name::kShimDigest,  name::kVirtiofsd,
+                  name::kVirtiofsdDigest, name::kGuestKernel, name::kGuestInitrd};
     task.body = [settings](const Reporter& out) {
         out.report(name::kInitDigest, check_file(settings.init, Tool::own, Value::digest));
         out.report(name::kShimDigest, check_file(settings.shim, Tool::own, Value::digest));
-        out.report(name::kVirtiofsd, check_file(settings.virtiofsd, Tool::virtiofsd, Value::path));
+        const Finding server = check_file(settings.virtiofsd, Tool::virtiofsd, Value::path);
+        out.report(name::kVirtiofsd, server);
+        // The digest is the evidence of the path: one reading gives both.
+        out.report(name::kVirtiofsdDigest, server.status == facts::FactStatus::ok
+                                               ? found(server.evidence, server.value)
+                                               : server);
         out.report(name::kGuestKernel,
                    check_file(settings.guest_kernel, Tool::data, Value::digest));
         out.report(name::kGuestInitrd,

@@ -38,6 +38,14 @@ std::string probe_cgroup_path(const std::string& parent);
 // Removes `probe_cgroup` and those of probes whose process is gone.
 void sweep_cgroups(const std::string& probe_cgroup);
 
+// Whether this release can start microVMs. The one switch: everything else (facts, resolver, plans,
+// compiler) is in place and asks the fact driver.microvm.
+inline constexpr bool kMicrovmStarts = false;
+
+// driver.microvm as it is where the switch is on: pure.
+Finding judge_microvm(const ProbeSettings& settings,
+                      const std::map<std::string, facts::Fact>& facts);
+
 // Whether a driver can be used follows from the other facts: pure.
 void derive_drivers(const ProbeSettings& settings, std::map<std::string, facts::Fact>& facts);
 

@@ -88,6 +88,41 @@ void read_ids(Reader table, OperatorConfig& config)
     }
 }
 
+// Each has rules of its own about what lies in it, who may read it and what is swept from it.
+void refuse_shared_folders(Reader& table, const std::map<std::string, std::string>& folders)
+{
+    for (const auto& [key, path] : folders) {
+        for (const auto& [other, above] : folders) {
+            if (key == other || !is_path_prefix(above, path)) continue;
+            table.refuse("contradiction", key,
+                         "\"" + escaped(path) + "\" lies in directories." + other,
+                         "give each a folder of its own");
+            return;
+        }
+    }
+}
+
+// Folders of this host, each outside the others.
+void read_folders(Reader& table, const char* key, std::vector<std::string>& into)
+{
+    into = table.texts(key);
+    std::sort(into.begin(), into.end());
+    for (auto path = into.begin(); path != into.end(); ++path) {
+        const auto outer = std::find_if(into.begin(), path, [&](const std::string& earlier) {
+            return is_path_prefix(earlier, *path);
+        });
+        if (const auto flaw = flaw_in_path(*path)) {
+            table.refuse(flaw->code, key, flaw->message, flaw->hint);
+        } else if (*path == "/" || path->find(':') != std::string::npos) {
+            table.refuse("bad-path", key, "\"" + escaped(*path) + "\" cannot be a folder of guests",
+                         "a folder below the root, without ':' in its path");
+        } else if (outer != path) {
+            table.refuse("repeated", key,
+                         "\"" + escaped(*path) + "\" lies in \"" + escaped(*outer) + "\"");
+        }
+    }
+}
+
 OperatorConfig read(Document& document)
 {
     Reader root(document);
@@ -108,6 +143,9 @@ OperatorConfig read(Document& document)
                     "such as \"/sandbox\"");
     }
     config.max_sandboxes = root.small("max_sandboxes").value_or(config.max_sandboxes);
+    config.copy_limit = root.size("copy_limit");
+    if (config.copy_limit && config.copy_limit->count == 0)
+        root.refuse("out-of-range", "copy_limit", "must be more than 0");
     read_artifacts(root.table("artifacts"), config);
     Reader logs = root.table("logs");
     config.log_size = logs.size("size").value_or(config.log_size);
@@ -121,9 +159,12 @@ OperatorConfig read(Document& document)
         if (path == "/") directories.refuse("bad-path", key, "\"/\" cannot be a folder of ours");
         if (!path.empty()) config.directories[key] = path;
     }
+    refuse_shared_folders(directories, config.directories);
     Reader microvm = root.table("microvm");
     config.microvm.cpus = microvm.small("cpus");
     config.microvm.memory = microvm.size("memory");
+    read_folders(microvm, "stores", config.microvm_stores);
+    read_folders(microvm, "shares", config.microvm_shares);
     return config;
 }
 
@@ -141,6 +182,23 @@ std::string line(std::string_view key, std::string_view value)
 }
 
 std::string spelled(bool value) { return value ? "true" : "false"; }
+
+std::string in_list(const std::vector<std::string>& items)
+{
+    std::string text;
+    for (const std::string& item : items) text += (text.empty() ? "" : ", ") + in_quotes(item);
+    return "[" + text + "]";
+}
+
+std::string render_microvm(const OperatorConfig& config)
+{
+    std::string text;
+    if (config.microvm.cpus) text += line("cpus", std::to_string(*config.microvm.cpus));
+    if (config.microvm.memory) text += line("memory", in_quotes(format(*config.microvm.memory)));
+    if (!config.microvm_stores.empty()) text += line("stores", in_list(config.microvm_stores));
+    if (!config.microvm_shares.empty()) text += line("shares", in_list(config.microvm_shares));
+    return text.empty() ? text : "\n[microvm]\n" + text;
+}
 
 std::string render_artifacts(const OperatorConfig& config)
 {
@@ -185,6 +243,7 @@ std::string render_config(const OperatorConfig& config)
     text += line("accept_emulated", spelled(config.accept_emulated));
     if (config.cgroup_parent) text += line("cgroup_parent", in_quotes(*config.cgroup_parent));
     text += line("max_sandboxes", std::to_string(config.max_sandboxes));
+    if (config.copy_limit) text += line("copy_limit", in_quotes(format(*config.copy_limit)));
     text += "\n[logs]\n" + line("size", in_quotes(format(config.log_size))) +
             line("files", std::to_string(config.log_files));
     text += "\n[ids]\n" + line("base", std::to_string(config.id_base)) +
@@ -193,13 +252,7 @@ std::string render_config(const OperatorConfig& config)
         text += "\n[directories]\n";
         for (const auto& [key, path] : config.directories) text += line(key, in_quotes(path));
     }
-    if (config.microvm.cpus || config.microvm.memory) {
-        text += "\n[microvm]\n";
-        if (config.microvm.cpus) text += line("cpus", std::to_string(*config.microvm.cpus));
-        if (config.microvm.memory)
-            text += line("memory", in_quotes(format(*config.microvm.memory)));
-    }
-    return text + render_artifacts(config);
+    return text + render_microvm(config) + render_artifacts(config);
 }
 
 }  // namespace sandbox::profile

@@ -21,20 +21,24 @@ struct ArtifactPin {
 };
 
 struct OperatorConfig {
-    std::vector<Driver> drivers{Driver::oci};        // which exist; order does not matter
-    Driver default_driver = Driver::oci;             // for isolation = "sandbox"
+    std::vector<Driver> drivers{Driver::oci, Driver::native};  // which exist; order does not matter
+    Driver default_driver = Driver::oci;  // for isolation = "sandbox"
     // "crun", "sandbox-init", "sandbox-shim", "qemu", "virtiofsd", "kernel", "initrd"
     std::map<std::string, ArtifactPin> artifacts;
-    std::string accelerator = "kvm";                 // "kvm" | "tcg"
-    bool accept_emulated = false;                    // tcg only where said
-    std::optional<std::string> cgroup_parent;        // below the hierarchy root: "/sandbox"
+    std::string accelerator = "kvm";  // "kvm" | "tcg"
+    bool accept_emulated = false;  // tcg only where said
+    std::optional<std::string> cgroup_parent;  // below the hierarchy root: "/sandbox"
     std::uint32_t max_sandboxes = 1000;
-    Bytes log_size{16ULL << 20};                     // per stream set, before rotation drops
+    std::optional<Bytes> copy_limit;                 // most content that one `cp` moves
+    Bytes log_size{16ULL << 20};  // per stream set, before rotation drops
     std::uint32_t log_files = 4;
-    std::uint32_t id_base = 0x20000000;              // first host id handed to sandboxes: 2^29
-    std::uint32_t id_ranges = 4096;                  // ranges of 65536
+    std::uint32_t id_base = 0x20000000;  // first host id handed to sandboxes: 2^29
+    std::uint32_t id_ranges = 4096;  // ranges of 65536
     std::map<std::string, std::string> directories;  // "state", "run", "secrets" overrides
     MicrovmSizes microvm;
+    std::vector<std::string> microvm_stores;  // read-only; all sources below one are one share
+    std::vector<std::string>
+        microvm_shares;  // empty: any source; else each lies in one, or a store
     bool operator==(const OperatorConfig&) const = default;
 };
 

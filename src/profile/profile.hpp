@@ -34,7 +34,7 @@ canon::Json to_json(const Profile& profile);
 ChangeClass change_class(std::string_view key);
 
 // The schemas as published: draft-7 JSON text. Names: "profile", "overlay", "bundle", "config",
-// "snapshot", "plan", "audit"; empty when there is none of that name.
+// "snapshot", "plan", "audit", "guest"; empty when there is none of that name.
 std::string_view schema(std::string_view name);
 
 // Checks a JSON document against a published schema. Each failure is a diagnostic whose key is

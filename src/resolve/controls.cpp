@@ -16,7 +16,7 @@ namespace {
 // docs/formats/plan.md lists every name with its mechanism and spelling.
 class Controls {
 public:
-    explicit Controls(PlanContent& plan) : plan_(plan) {}
+    explicit Controls(PlanContent& plan) : plan_(plan), guest_(plan.microvm ? "guest." : "") {}
 
     void run()
     {
@@ -27,15 +27,24 @@ public:
         process();
         secrets();
         lifecycle();
+        if (plan_.microvm) machine(*plan_.microvm);
         std::sort(plan_.controls.begin(), plan_.controls.end());
     }
 
-    void add(std::string name, std::string mechanism, std::string planned)
+    // Held on this host, by what the workload cannot reach.
+    void add_host(std::string name, std::string mechanism, std::string planned)
     {
         plan_.controls.push_back({std::move(name), std::move(mechanism), std::move(planned)});
     }
 
 private:
+    // Where there is a guest: held by its kernel and told by its PID 1. The name says so, and no
+    // decision rests on it.
+    void add(const std::string& name, std::string mechanism, std::string planned)
+    {
+        plan_.controls.push_back({guest_ + name, std::move(mechanism), std::move(planned)});
+    }
+
     static std::string joined(const std::vector<std::string>& items)
     {
         std::string out;
@@ -54,10 +63,22 @@ private:
             add("namespace." + kind, kind + " namespace", "own");
         }
         add("id_map", "user namespace id map",
-            std::to_string(plan_.security.id_count) + " ids, host root unmapped");
+            std::to_string(plan_.security.id_count) +
+                (plan_.microvm ? " ids" : " ids, host root unmapped"));
         if (plan_.network.mode == profile::NetworkMode::none) {
             add("network.none", "network namespace", "loopback only");
         }
+    }
+
+    // What the ruleset holds again that namespaces hold already. Ports are left alone: without a
+    // network nothing but the sandbox's own loopback has any, and with the host's all are granted.
+    std::string landlock_coverage() const
+    {
+        // LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET came with ABI 6; abstract sockets of the host are in
+        // reach only where its network is.
+        const bool scoped = plan_.network.mode == profile::NetworkMode::host &&
+                            plan_.security.landlock_abi >= 6;
+        return scoped ? "paths, abstract sockets" : "paths";
     }
 
     void filters()
@@ -70,7 +91,8 @@ private:
             "seccomp-bpf allowlist " + std::string(profile::to_string(security.seccomp)),
             security.seccomp_digest);
         if (security.landlock_abi > 0) {
-            add("landlock", "Landlock ruleset", "abi " + std::to_string(security.landlock_abi));
+            add("landlock", "Landlock ruleset",
+                "abi " + std::to_string(security.landlock_abi) + ": " + landlock_coverage());
         }
         add("proc.masked", "inode of our own", "hidden");
         add("proc.read_only", "read-only remount", "read-only");
@@ -93,7 +115,7 @@ private:
         }
     }
 
-    void limits()
+    static std::string limit_name(const plan::CgroupSetting& setting)
     {
         static const std::map<std::string_view, std::string_view> kNames{
             {"memory.limit_in_bytes", "memory"},
@@ -109,20 +131,61 @@ private:
             {"cpu.shares", "cpu_weight"},
             {"cpuset.cpus", "cpuset"},
             {"io.weight", "io_weight"}};
+        return std::string(kNames.at(setting.file));
+    }
+
+    static std::string kill_of(const plan::ResourcePlan& resources)
+    {
+        return resources.version == plan::CgroupVersion::v2 ? "cgroup.kill" : "freezer and signal";
+    }
+
+    void limits()
+    {
         const plan::ResourcePlan& resources = plan_.resources;
         const std::string cgroup = "cgroup " + std::string(to_string(resources.version));
         for (const plan::CgroupSetting& setting : resources.workload) {
-            add("limit." + std::string(kNames.at(setting.file)), cgroup + " " + setting.file,
-                setting.value);
+            add("limit." + limit_name(setting), cgroup + " " + setting.file, setting.value);
         }
         for (const plan::CgroupSetting& setting : resources.control) {
-            add("limit.control." + std::string(kNames.at(setting.file)),
-                cgroup + " " + setting.file, setting.value);
+            add("limit.control." + limit_name(setting), cgroup + " " + setting.file, setting.value);
         }
         add("cgroup.own", cgroup + " workload leaf", joined(resources.controllers));
-        add("cgroup.kill",
-            resources.version == plan::CgroupVersion::v2 ? "cgroup.kill" : "freezer and signal",
-            "whole tree");
+        add("cgroup.kill", kill_of(resources), "whole tree");
+    }
+
+    // The VMM and all it can reach, confined as if already lost.
+    void machine(const plan::MicrovmPlan& microvm)
+    {
+        add_host("vmm.accelerator", "QEMU -accel", std::string(to_string(microvm.accelerator)));
+        add_host("vmm.program", "digest", plan_.artifacts["vmm"]);
+        add_host("vmm.guest_kernel", "digest", plan_.artifacts["guest.kernel"]);
+        add_host("vmm.guest_initrd", "digest", plan_.artifacts["guest.initrd"]);
+        add_host("vmm.devices", "QEMU argument list",
+                 "console,random,shares,virtio-serial; no network, disk or vsock");
+        add_host("vmm.user", "setresuid, setresgid, setgroups", "of the sandbox's range, not root");
+        add_host("vmm.capabilities", "capability sets", "none");
+        add_host("vmm.no_new_privileges", "no_new_privs", "1");
+        add_host("vmm.namespaces", "namespaces", "ipc,mount,net,pid,user,uts own");
+        add_host("vmm.root", "pivot_root", "programs, guest files and nothing else; read-only");
+        add_host("vmm.seccomp", "QEMU -sandbox",
+                 "obsolete,elevateprivileges,spawn,resourcecontrol denied");
+        add_host("vmm.core", "setrlimit soft and hard", "0");
+        add_host("vmm.lifetime", "PID 1 of its namespace", "ends with the shim's pipe");
+        const std::string cgroup = "cgroup " + std::string(to_string(microvm.host.version));
+        for (const plan::CgroupSetting& setting : microvm.host.workload) {
+            add_host("vmm.limit." + limit_name(setting), cgroup + " " + setting.file,
+                     setting.value);
+        }
+        add_host("vmm.cgroup.own", cgroup, joined(microvm.host.controllers));
+        add_host("vmm.cgroup.kill", kill_of(microvm.host), "whole tree");
+        for (const plan::SharePlan& share : microvm.shares) {
+            add_host("share:" + share.source.str(),
+                     share.read_only ? "virtiofsd over a read-only bind" : "virtiofsd over a bind",
+                     options(share.read_only));
+        }
+        if (microvm.shares.empty()) return;
+        add_host("virtiofsd.confinement", "user namespace, its own sandbox and seccomp",
+                 "ids of the sandbox's range, descriptors only");
     }
 
     void process()
@@ -133,7 +196,7 @@ private:
         add("process.umask", "umask", profile::format_mode(process.umask));
         add("process.descriptors", "descriptor census", "stdio only");
         if (process.timeout) {
-            add("process.timeout", "shim timer", format_duration(*process.timeout));
+            add_host("process.timeout", "shim timer", format_duration(*process.timeout));
         }
         for (const auto& [limit, value] : process.rlimits) {
             add("rlimit." + limit, "setrlimit soft and hard", std::to_string(value));
@@ -158,13 +221,14 @@ private:
             if (lifecycle.max_restarts) {
                 planned += ", at most " + std::to_string(*lifecycle.max_restarts) + " in a row";
             }
-            add("lifecycle.restart", "shim, a new generation", std::move(planned));
+            add_host("lifecycle.restart", "shim, a new generation", std::move(planned));
         }
         if (lifecycle.ttl) {
-            add("lifecycle.ttl", "shim timer", format_duration(*lifecycle.ttl));
+            add_host("lifecycle.ttl", "shim timer", format_duration(*lifecycle.ttl));
         }
         if (lifecycle.idle_timeout) {
-            add("lifecycle.idle_timeout", "shim timer", format_duration(*lifecycle.idle_timeout));
+            add_host("lifecycle.idle_timeout", "shim timer",
+                     format_duration(*lifecycle.idle_timeout));
         }
         if (!lifecycle.health) return;
         const profile::Health& health = *lifecycle.health;
@@ -175,6 +239,7 @@ private:
     }
 
     PlanContent& plan_;
+    std::string guest_;  // in front of the names of what the guest reports
 };
 
 }  // namespace
@@ -183,7 +248,8 @@ void list_controls(Draft& draft)
 {
     Controls controls(draft.plan);
     if (const auto most = draft.policy().limits().max.sandboxes) {
-        controls.add("admission.sandboxes", "supervisor count", "at most " + std::to_string(*most));
+        controls.add_host("admission.sandboxes", "supervisor count",
+                          "at most " + std::to_string(*most));
     }
     controls.run();
 }

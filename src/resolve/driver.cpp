@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "profile/names.hpp"
+#include "resolve/microvm.hpp"
+#include "resolve/native.hpp"
 
 namespace sandbox::resolve {
 
@@ -14,10 +16,9 @@ using profile::Isolation;
 
 namespace {
 
-IsolationClass class_of(Driver driver)
+IsolationClass class_of(Draft& draft, Driver driver)
 {
-    // TCG would be emulated_vm; it promises no boundary, so no posture asks for it.
-    return driver == Driver::microvm ? IsolationClass::hardware_vm : IsolationClass::shared_kernel;
+    return driver == Driver::microvm ? microvm_class(draft) : IsolationClass::shared_kernel;
 }
 
 IsolationClass least_for(Isolation isolation)
@@ -51,53 +52,17 @@ Driver chosen(Draft& draft)
 void refuse_weaker_pin(Draft& draft, Driver driver)
 {
     const Isolation asked = draft.profile().isolation;
-    if (class_of(driver) >= least_for(asked)) return;
+    // Emulation in place of hardware is the operator's word, given in config.toml for all profiles.
+    if (driver == Driver::microvm) return;
+    if (class_of(draft, driver) >= least_for(asked)) return;
     draft.deny({.denial_class = DenialClass::invalid_profile,
                 .reason = "driver-weaker-than-isolation",
                 .key = "driver",
                 .requirement = setting("isolation", to_string(asked)),
                 .fact = "driver " + std::string(to_string(driver)) + " gives " +
-                        std::string(to_string(class_of(driver))),
+                        std::string(to_string(class_of(draft, driver))),
                 .mend = "remove the driver, or set isolation = \"sandbox\" to accept a shared "
                         "kernel",
-                .source = {}});
-}
-
-void refuse_microvm(Draft& draft)
-{
-    const bool guest_runs = draft.rely_on(name::kKvm);
-    const bool configured = draft.rely_on(name::kDriverMicrovm);
-    std::string fact;
-    if (!guest_runs) fact = draft.describe(name::kKvm);
-    if (!configured) {
-        fact += (fact.empty() ? "" : "; ") + draft.describe(name::kDriverMicrovm);
-    }
-    // A snapshot from another release may call the driver usable; this one cannot start it.
-    if (fact.empty()) fact = "driver.microvm: not part of this release";
-    const bool pinned = draft.profile().driver.has_value();
-    std::string requirement = pinned ? setting("driver", "microvm")
-                                     : setting("isolation", "microvm");
-    if (!pinned && !draft.is_written("isolation")) requirement += " (the default)";
-    draft.deny({.denial_class = DenialClass::backend_unavailable,
-                .reason = guest_runs ? "microvm-not-available" : "kvm-guest-unavailable",
-                .key = pinned ? "driver" : "isolation",
-                .requirement = std::move(requirement),
-                .fact = std::move(fact),
-                .mend = "set isolation = \"sandbox\" to accept a shared kernel, or run on a host "
-                        "whose KVM runs guests, with a release that has the microvm driver",
-                .source = {}});
-}
-
-void refuse_native(Draft& draft)
-{
-    const bool configured = draft.rely_on(name::kDriverNative);
-    draft.deny({.denial_class = DenialClass::backend_unavailable,
-                .reason = "native-not-available",
-                .key = draft.profile().driver ? "driver" : "isolation",
-                .requirement = setting("driver", "native"),
-                .fact = configured ? "driver.native: not part of this release"
-                                   : draft.describe(name::kDriverNative),
-                .mend = "remove driver = \"native\" or pin driver = \"oci\"",
                 .source = {}});
 }
 
@@ -150,12 +115,12 @@ void resolve_driver(Draft& draft)
 {
     const Driver driver = chosen(draft);
     draft.plan.driver = driver;
-    draft.plan.isolation_class = class_of(driver);
+    draft.plan.isolation_class = class_of(draft, driver);
     refuse_weaker_pin(draft, driver);
     switch (driver) {
     case Driver::oci: require_oci(draft); return;
-    case Driver::microvm: refuse_microvm(draft); return;
-    case Driver::native: refuse_native(draft); return;
+    case Driver::microvm: require_microvm(draft); return;
+    case Driver::native: require_native(draft); return;
     }
 }
 

@@ -107,7 +107,13 @@ void check_memory(Draft& draft, Bytes most)
     const profile::Resources& resources = draft.profile().resources;
     std::optional<std::uint64_t> asked;
     std::string text;
-    if (resources.memory) {
+    std::string key = "resources.memory";
+    if (draft.plan.microvm) {
+        // What the host gives is the whole machine, whatever a workload may fill of it.
+        asked = draft.plan.microvm->memory.count;
+        text = format(draft.plan.microvm->memory);
+        key = "microvm.memory";
+    } else if (resources.memory) {
         const std::uint64_t swap = resources.swap.value_or(Bytes{0}).count;
         asked = resources.memory->count;
         text = format(*resources.memory);
@@ -117,7 +123,7 @@ void check_memory(Draft& draft, Bytes most)
             text += " with swap = " + format(Bytes{swap});
         }
     }
-    check_maximum(draft, "max.memory", "resources.memory", asked, most.count, text, format(most));
+    check_maximum(draft, "max.memory", std::move(key), asked, most.count, text, format(most));
 }
 
 void check_ttl(Draft& draft, Millis most)
@@ -145,9 +151,16 @@ void check_maxima(Draft& draft)
     if (max.memory) check_memory(draft, *max.memory);
     if (max.cpus) {
         std::optional<std::uint64_t> asked;
-        if (resources.cpus) asked = resources.cpus->count;
-        check_maximum(draft, "max.cpus", "resources.cpus", asked, max.cpus->count,
-                      resources.cpus ? format(*resources.cpus) : "", format(*max.cpus));
+        if (resources.cpus) {
+            asked = resources.cpus->count;
+        } else if (draft.plan.microvm) {
+            // A machine uses no more processors than it has.
+            asked = std::uint64_t{draft.plan.microvm->cpus} * 1000;
+        }
+        const std::string text = asked ? format(MilliCpus{static_cast<std::uint32_t>(*asked)}) : "";
+        const bool sized = draft.plan.microvm && !resources.cpus;
+        check_maximum(draft, "max.cpus", sized ? "microvm.cpus" : "resources.cpus", asked,
+                      max.cpus->count, text, format(*max.cpus));
     }
     if (max.pids) {
         check_maximum(draft, "max.pids", "resources.pids", resources.pids, *max.pids,
@@ -172,10 +185,12 @@ void check_demands(Draft& draft)
                "boot the host with systemd.unified_cgroup_hierarchy=1");
     }
     // "default": a certified version whose digest is recorded, but no operator vouched for it.
-    if (require.pinned_digests && (!draft.rely_on(name::kOciRuntimePinned) ||
-                                   draft.value_of(name::kOciRuntimePinned) == "default")) {
+    const auto pinned = draft.plan.microvm                             ? name::kVmmPinned
+                        : draft.plan.driver == profile::Driver::native ? name::kDriverNative
+                                                                       : name::kOciRuntimePinned;
+    if (require.pinned_digests && (!draft.rely_on(pinned) || draft.value_of(pinned) == "default")) {
         refuse(draft, source("require.pinned_digests"), "digests-not-pinned", "driver",
-               "artifacts are pinned by the operator", draft.describe(name::kOciRuntimePinned),
+               "artifacts are pinned by the operator", draft.describe(pinned),
                "run sandboxctl config init and keep what it writes");
     }
     if (require.log_retention) {

@@ -35,7 +35,9 @@ void resolve_rlimits(Draft& draft)
     // A core file of a workload is written where the host's core_pattern says: outside.
     rlimits.try_emplace("core", 0);
 
-    const auto hard = number(draft.value_of(name::kRlimitNofile));
+    // A guest's PID 1 has a kernel of its own and may raise what it likes.
+    const bool guest = draft.plan.driver == profile::Driver::microvm;
+    const auto hard = guest ? std::nullopt : number(draft.value_of(name::kRlimitNofile));
     const auto asked = rlimits.find("nofile");
     if (asked == rlimits.end()) {
         rlimits["nofile"] = hard ? std::min(*hard, kOpenFiles) : kOpenFiles;

@@ -2,6 +2,7 @@
 #include "resolve/resolve.hpp"
 
 #include "profile/check.hpp"
+#include "resolve/microvm.hpp"
 #include "resolve/steps.hpp"
 
 namespace sandbox::resolve {
@@ -46,6 +47,7 @@ Resolution resolve(const Request& request, const policy::EffectivePolicy& policy
     resolve_rootfs(draft);
     resolve_mounts(draft);
     resolve_secrets(draft);
+    if (draft.plan.driver == profile::Driver::microvm) resolve_shares(draft);
     resolve_network(draft);
     resolve_resources(draft);
     resolve_security(draft);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "resolve/steps.hpp"
+#include "resolve/limits.hpp"
 
 #include <algorithm>
 
 #include "profile/check.hpp"
+#include "resolve/microvm.hpp"
+#include "resolve/steps.hpp"
 
 namespace sandbox::resolve {
 
@@ -13,21 +15,16 @@ using plan::CgroupVersion;
 
 namespace {
 
-constexpr std::uint64_t kPage = 4096;          // x86_64; page_counter limits are whole pages
 constexpr std::uint32_t kPeriod = 100'000;     // µs; the kernel's default (kernel/sched/fair.c)
 constexpr std::uint32_t kLeastMilliCpus = 10;  // min_cfs_quota_period 1 ms of the period above
-// PID 1, crun while it starts and a session's launcher: 16 pids and 32 MiB were measured to be
-// enough; twice the memory and four times the pids leave room for a crowd of sessions.
-constexpr std::uint64_t kControlMemory = 64ULL << 20;
-constexpr std::uint32_t kControlPids = 64;
 
 std::uint64_t whole_pages(Bytes bytes) { return bytes.count / kPage * kPage; }
 
 class Limits {
 public:
-    explicit Limits(Draft& draft) : draft_(draft), asked_(draft.profile().resources) {}
+    Limits(Draft& draft, const profile::Resources& asked) : draft_(draft), asked_(asked) {}
 
-    void run()
+    plan::ResourcePlan run() &&
     {
         choose_version();
         pids();
@@ -39,11 +36,12 @@ public:
         auto& controllers = plan().controllers;
         std::sort(controllers.begin(), controllers.end());
         controllers.erase(std::unique(controllers.begin(), controllers.end()), controllers.end());
+        return std::move(plan_);
     }
 
 private:
-    plan::ResourcePlan& plan() { return draft_.plan.resources; }
-    bool v2() const { return draft_.plan.resources.version == CgroupVersion::v2; }
+    plan::ResourcePlan& plan() { return plan_; }
+    bool v2() const { return plan_.version == CgroupVersion::v2; }
 
     void choose_version()
     {
@@ -246,15 +244,23 @@ private:
 
     Draft& draft_;
     const profile::Resources& asked_;
+    plan::ResourcePlan plan_;
 };
 
 }  // namespace
 
+plan::ResourcePlan host_limits(Draft& draft, const profile::Resources& asked)
+{
+    return Limits(draft, asked).run();
+}
+
 void resolve_resources(Draft& draft)
 {
-    // Limits of a guest are its size; that driver's own step would set them.
-    if (draft.plan.driver == profile::Driver::microvm) return;
-    Limits(draft).run();
+    if (draft.plan.driver == profile::Driver::microvm) {
+        resolve_machine(draft);
+    } else {
+        draft.plan.resources = host_limits(draft, draft.profile().resources);
+    }
 }
 
 }  // namespace sandbox::resolve

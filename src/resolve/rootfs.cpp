@@ -63,7 +63,10 @@ void generate_etc(Draft& draft, bool own_users)
 
 void require_overlay(Draft& draft, std::string_view requirement)
 {
-    draft.require(name::kOverlayfs, "overlayfs-unavailable", "rootfs.source", requirement);
+    // A guest's overlay is its own kernel's.
+    if (draft.plan.driver != profile::Driver::microvm) {
+        draft.require(name::kOverlayfs, "overlayfs-unavailable", "rootfs.source", requirement);
+    }
     draft.require(name::kIdmappedMount, "idmapped-mounts-unavailable", "rootfs.source",
                   requirement);
     draft.plan.rootfs.strategy = RootfsStrategy::overlay_tmpfs;

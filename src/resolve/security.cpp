@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "resolve/microvm.hpp"
 #include "resolve/steps.hpp"
 
 #include <algorithm>
@@ -112,6 +113,25 @@ void resolve_landlock(Draft& draft)
         {"landlock", "this kernel has no Landlock; the mount namespace holds alone"});
 }
 
+// By sandbox-init on a kernel that was chosen for it: it reports what it then reads of itself.
+void resolve_guest_security(Draft& draft)
+{
+    plan::SecurityPlan& security = draft.plan.security;
+    for (const Namespace& space : kNamespaces) security.namespaces.emplace_back(space.kind);
+    security.seccomp = draft.profile().security.seccomp;
+    const bool strict = security.seccomp == profile::SeccompProfile::strict;
+    const std::string_view rules = strict ? name::kSeccompRulesStrict : name::kSeccompRulesDefault;
+    draft.require(rules, "seccomp-rules-unavailable", "security.seccomp",
+                  "seccomp = \"" + std::string(to_string(security.seccomp)) + "\"");
+    security.seccomp_digest = draft.value_of(rules);
+    const std::string& release = draft.plan.microvm->guest_release;
+    security.landlock_abi = std::min(landlock_of_release(release), kNewestLandlock);
+    if (security.landlock_abi > 0) return;
+    draft.plan.unenforced.push_back(
+        {"guest.landlock", "the guest's kernel release is not known to have Landlock; the mount "
+                           "namespace inside holds alone"});
+}
+
 }  // namespace
 
 void resolve_security(Draft& draft)
@@ -123,7 +143,10 @@ void resolve_security(Draft& draft)
         security.read_only.emplace_back(std::string(path));
     }
     // A guest has a kernel of its own; the host's facts say nothing about it.
-    if (draft.plan.driver == profile::Driver::microvm) return;
+    if (draft.plan.driver == profile::Driver::microvm) {
+        resolve_guest_security(draft);
+        return;
+    }
     resolve_namespaces(draft);
     resolve_filters(draft);
     resolve_landlock(draft);

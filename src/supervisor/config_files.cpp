@@ -175,6 +175,10 @@ probe::ProbeSettings probe_settings(const profile::OperatorConfig& config,
     settings.id_ranges = config.id_ranges;
     settings.accelerator = config.accelerator;
     settings.accept_emulated = config.accept_emulated;
+    settings.guest_cpus = config.microvm.cpus;
+    if (config.microvm.memory) settings.guest_memory = config.microvm.memory->count;
+    settings.guest_stores = config.microvm_stores;
+    settings.guest_shares = config.microvm_shares;
     probe::fill_standard_paths(settings, program_dir);
     return settings;
 }

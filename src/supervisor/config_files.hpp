@@ -64,11 +64,14 @@ struct ConfigReport {
 
 enum class Overwrite { no, yes };
 
+// `guest_dir` may hold a guest image (sandbox-mkguest): its kernel and initrd are pinned too, and with
+// QEMU and virtiofsd beside them the driver microvm is listed.
 // Finds the artifacts, pins path, version and digest, and writes the file (0644, by rename, its
 // folder made 0755 when missing). Code::already_exists when the file is there and not to be
 // overwritten.
 [[nodiscard]] Result<ConfigReport> config_init(const std::string& path,
-                                               const std::string& program_dir, Overwrite overwrite);
+                                               const std::string& program_dir, Overwrite overwrite,
+                                               const std::string& guest_dir);
 
 // Compares pins with the disk; changes nothing.
 ConfigReport config_check(const std::string& path, const std::string& program_dir);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include "probe/certified.hpp"
 #include "probe/identity.hpp"
 #include "supervisor/config_files.hpp"
+#include "supervisor/guest_files.hpp"
 #include "sys/fd.hpp"
 #include "sys/file.hpp"
 
@@ -101,17 +103,59 @@ std::vector<ArtifactCheck> check_all(const probe::ProbeSettings& settings)
 // The schema wants a version of every pin; what names none of its own is pinned by digest alone.
 constexpr std::string_view kNoVersion = "unversioned";
 
+// What the manifest of a guest image says of its two files; nothing where there is no image.
+void adopt_guest(probe::ProbeSettings& settings, const std::optional<GuestFiles>& guest)
+{
+    if (!guest) return;
+    settings.guest_kernel.path = guest->kernel.path;
+    settings.guest_initrd.path = guest->initrd.path;
+}
+
+// Versions come from the manifest: neither file says its own. One that is not what was built is
+// named and not pinned.
+void compare_guest(std::vector<ArtifactCheck>& checks, const std::optional<GuestFiles>& guest)
+{
+    if (!guest) return;
+    for (ArtifactCheck& check : checks) {
+        if (check.name != "kernel" && check.name != "initrd") continue;
+        const GuestFile& file = check.name == "kernel" ? guest->kernel : guest->initrd;
+        if (check.state == PinState::missing) {
+            check.problem = "the guest's manifest names it: make the guest anew with "
+                            "sandbox-mkguest";
+            continue;
+        }
+        check.version = guest->release;
+        if (check.sha256 == file.sha256) continue;
+        check.problem = fmt::format("{} is {}, its manifest says {}: make the guest anew with "
+                                    "sandbox-mkguest",
+                                    check.path, check.sha256, file.sha256);
+    }
+}
+
+bool is_pinned(const profile::OperatorConfig& config, const char* name)
+{
+    return config.artifacts.contains(name);
+}
+
 profile::OperatorConfig pinned_config(std::vector<ArtifactCheck>& checks)
 {
     profile::OperatorConfig config;
     for (ArtifactCheck& check : checks) {
         if (check.state == PinState::missing) continue;
+        const bool guest = check.name == "kernel" || check.name == "initrd";
+        if (guest && !check.problem.empty()) continue;
         profile::ArtifactPin pin;
         pin.path = HostPath(check.path);
         pin.version = check.version.empty() ? std::string(kNoVersion) : check.version;
         pin.sha256 = check.sha256;
         config.artifacts.emplace(check.name, std::move(pin));
         check.state = PinState::match;
+    }
+    // A driver exists where its files do; whether this host can run guests is what the probe finds.
+    if (is_pinned(config, "qemu") && is_pinned(config, "virtiofsd") &&
+        is_pinned(config, "kernel") && is_pinned(config, "initrd")) {
+        config.drivers.push_back(profile::Driver::microvm);
+        std::ranges::sort(config.drivers);
     }
     return config;
 }
@@ -136,7 +180,7 @@ std::string_view to_string(PinState state) noexcept
 }
 
 Result<ConfigReport> config_init(const std::string& path, const std::string& program_dir,
-                                 Overwrite overwrite)
+                                 Overwrite overwrite, const std::string& guest_dir)
 {
     if (overwrite == Overwrite::no && access(path.c_str(), F_OK) == 0) {
         return fail(Code::already_exists, path + " is already there; --force writes it anew");
@@ -144,7 +188,16 @@ Result<ConfigReport> config_init(const std::string& path, const std::string& pro
     ConfigReport report;
     report.path = path;
     report.present = true;
-    report.artifacts = check_all(probe_settings(profile::OperatorConfig{}, program_dir));
+    probe::ProbeSettings settings = probe_settings(profile::OperatorConfig{}, program_dir);
+    std::optional<GuestFiles> guest;
+    if (auto found = find_guest(guest_dir)) {
+        guest = *std::move(found);
+    } else if (found.error().code() != Code::not_found) {
+        report.problems.push_back(found.error().message());
+    }
+    adopt_guest(settings, guest);
+    report.artifacts = check_all(settings);
+    compare_guest(report.artifacts, guest);
     const profile::OperatorConfig config = pinned_config(report.artifacts);
     const std::string folder = folder_of(path);
     TRY_VOID(sys::make_dirs(folder, 0755));

@@ -9,6 +9,7 @@
 
 #include "base/result.hpp"
 #include "driver/backend.hpp"
+#include "driver/bootstrap.hpp"
 #include "driver/driver.hpp"
 #include "driver/tree.hpp"
 #include "plan/plan.hpp"
@@ -78,10 +79,8 @@ struct MicrovmArtifact : Artifact {
     std::vector<Descriptor> descriptors;  // of the VMM, by number
     std::vector<JailFile> files;
     std::vector<ShareServer> shares;  // none, one or two
-    // Host side: the cgroup of VMM, virtiofsd and their PID 1.
-    plan::CgroupVersion cgroup_version = plan::CgroupVersion::none;
-    std::vector<std::string> controllers;
-    std::vector<plan::CgroupSetting> host;
+    plan::ResourcePlan host;  // cgroups here: `workload` holds VMM and virtiofsd, `control` PID 1
+    Service service;  // what the guest is asked to run; its settings are the guest's own
     Millis boot_deadline{0};  // from exec of the VMM to the guest's HELLO
     bool operator==(const MicrovmArtifact&) const = default;
 };

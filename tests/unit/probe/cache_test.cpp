@@ -88,6 +88,10 @@ TEST_F(ProbeCache, IsIgnoredForOtherSettings)
              [](ProbeSettings& s) { s.id_ranges += 1; },
              [](ProbeSettings& s) { s.accelerator = "tcg"; },
              [](ProbeSettings& s) { s.accept_emulated = true; },
+             [](ProbeSettings& s) { s.guest_cpus = 2; },
+             [](ProbeSettings& s) { s.guest_memory = 1; },
+             [](ProbeSettings& s) { s.guest_stores = {"/store"}; },
+             [](ProbeSettings& s) { s.guest_shares = {"/store"}; },
              [](ProbeSettings& s) { s.vmm.path = "/bin/true"; },
              [](ProbeSettings& s) { s.runtime.pin = Pin{"1", "sha256:x"}; }}) {
         ProbeSettings other = settings_;

@@ -64,7 +64,7 @@ TEST(ProbeAdvisories, CertifiesExactVersionsOnly)
 
 TEST(ProbeIdentity, GivesVersionAndDigestOfTheInstalledRuntime)
 {
-    const auto identity = identify(Tool::crun, "/usr/bin/crun", std::chrono::milliseconds(5000));
+    const auto identity = identify(Tool::crun, "/usr/bin/crun", std::chrono::milliseconds(60000));
     ASSERT_TRUE(identity) << identity.error().message();
     EXPECT_FALSE(identity->version.empty());
     EXPECT_TRUE(canon::is_digest(identity->sha256));
@@ -74,7 +74,7 @@ TEST(ProbeIdentity, FailsForAProgramThatIsSomethingElse)
 {
     const test::Scratch scratch;
     const std::string path = scratch.write("crun", tiny_exit_program(), 0755);
-    const auto identity = identify(Tool::crun, path, std::chrono::milliseconds(5000));
+    const auto identity = identify(Tool::crun, path, std::chrono::milliseconds(60000));
     ASSERT_FALSE(identity);
     EXPECT_NE(identity.error().message().find("crun --version ended with 42"), std::string::npos)
         << identity.error().message();
@@ -151,6 +151,105 @@ TEST(ProbeDrivers, OnlyConfiguredDriversExist)
               std::string::npos);
     EXPECT_EQ(facts.at(std::string(name::kDriverMicrovm)).status, FactStatus::gap);
     EXPECT_EQ(facts.at(std::string(name::kDefaultDriver)).status, FactStatus::gap);
+}
+
+Facts guest_facts()
+{
+    Facts facts = good_facts();
+    for (const std::string_view fact :
+         {name::kKvm, name::kVmmPath, name::kVmmDigest, name::kVirtiofsdDigest, name::kGuestKernel,
+          name::kGuestInitrd, name::kInitDigest, name::kShimDigest}) {
+        facts[std::string(fact)] = {FactStatus::ok, "x", "tried"};
+    }
+    facts[std::string(name::kVmmVersion)] = {FactStatus::ok, "7.2.22", "tried"};
+    return facts;
+}
+
+ProbeSettings guest_settings()
+{
+    ProbeSettings settings;
+    settings.drivers = {"microvm", "oci"};
+    for (auto* setting :
+         {&settings.vmm, &settings.virtiofsd, &settings.guest_kernel, &settings.guest_initrd}) {
+        setting->pin = Pin{"6.12.1", "sha256:x"};
+    }
+    return settings;
+}
+
+TEST(ProbeDrivers, MicrovmWantsEveryFileAndAnAccelerator)
+{
+    Facts facts = guest_facts();
+    derive_drivers(guest_settings(), facts);
+    EXPECT_EQ(facts.at(std::string(name::kAccelerator)).value, "kvm");
+    EXPECT_EQ(facts.at(std::string(name::kVmmPinned)).value, "config");
+    EXPECT_EQ(facts.at(std::string(name::kGuestRelease)).value, "6.12.1");
+    EXPECT_EQ(judge_microvm(guest_settings(), facts).status, FactStatus::ok);
+    for (const std::string_view needed :
+         {name::kVmmDigest, name::kVirtiofsdDigest, name::kGuestKernel, name::kGuestInitrd,
+          name::kVmmPinned, name::kAccelerator}) {
+        Facts less = facts;
+        less[std::string(needed)] = {FactStatus::gap, "", "taken away"};
+        const Finding judged = judge_microvm(guest_settings(), less);
+        EXPECT_EQ(judged.status, FactStatus::gap) << needed;
+        EXPECT_NE(judged.evidence.find(needed), std::string::npos) << judged.evidence;
+    }
+    facts[std::string(name::kVmmVersion)].value = "9.0.0";
+    EXPECT_EQ(judge_microvm(guest_settings(), facts).status, FactStatus::gap);
+}
+
+TEST(ProbeDrivers, MicrovmIsOffOrOnByOneSwitch)
+{
+    Facts facts = guest_facts();
+    derive_drivers(guest_settings(), facts);
+    const Fact& driver = facts.at(std::string(name::kDriverMicrovm));
+    EXPECT_EQ(driver.status == FactStatus::ok, kMicrovmStarts);
+    if (!kMicrovmStarts) {
+        EXPECT_NE(driver.evidence.find("not built"), std::string::npos);
+    }
+}
+
+TEST(ProbeDrivers, EmulationIsTakenOnlyWhereItIsAcceptedInWords)
+{
+    Facts facts = guest_facts();
+    facts[std::string(name::kKvm)] = {FactStatus::gap, "", "no interrupt (kvm_pvm host)"};
+    ProbeSettings settings = guest_settings();
+    derive_drivers(settings, facts);
+    const Fact& accelerator = facts.at(std::string(name::kAccelerator));
+    EXPECT_EQ(accelerator.status, FactStatus::gap);
+    EXPECT_NE(accelerator.evidence.find("kvm_pvm"), std::string::npos);
+    settings.accelerator = "tcg";
+    derive_drivers(settings, facts);
+    EXPECT_EQ(facts.at(std::string(name::kAccelerator)).status, FactStatus::gap);
+    settings.accept_emulated = true;
+    derive_drivers(settings, facts);
+    EXPECT_EQ(facts.at(std::string(name::kAccelerator)).value, "tcg");
+}
+
+TEST(ProbeDrivers, AGuestWithoutPinsOfItsOwnIsAGap)
+{
+    Facts facts = guest_facts();
+    ProbeSettings settings = guest_settings();
+    settings.vmm.pin.reset();
+    derive_drivers(settings, facts);
+    EXPECT_EQ(facts.at(std::string(name::kVmmPinned)).value, "default");
+    settings.guest_initrd.pin.reset();
+    derive_drivers(settings, facts);
+    EXPECT_EQ(facts.at(std::string(name::kVmmPinned)).status, FactStatus::gap);
+}
+
+TEST(ProbeDrivers, WhatTheOperatorSaysOfGuestsBecomesFacts)
+{
+    Facts facts = guest_facts();
+    ProbeSettings settings = guest_settings();
+    settings.guest_cpus = 3;
+    settings.guest_memory = 1U << 30;
+    settings.guest_stores = {"/gnu/store", "/nix/store"};
+    derive_drivers(settings, facts);
+    EXPECT_EQ(facts.at(std::string(name::kGuestCpus)).value, "3");
+    EXPECT_EQ(facts.at(std::string(name::kGuestMemory)).value, "1073741824");
+    EXPECT_EQ(facts.at(std::string(name::kGuestStores)).value, "/gnu/store:/nix/store");
+    EXPECT_EQ(facts.at(std::string(name::kGuestShares)).value, "");
+    EXPECT_EQ(facts.at(std::string(name::kGuestShares)).status, FactStatus::note);
 }
 
 TEST(ProbeSettings, StandardPathsKeepWhatTheOperatorSaid)

@@ -35,6 +35,7 @@ OperatorConfig full()
     config.accept_emulated = true;
     config.cgroup_parent = "/sandbox/inner";
     config.max_sandboxes = 7;
+    config.copy_limit = Bytes{3ULL << 20};
     config.log_size = Bytes{1234};
     config.log_files = 2;
     config.id_base = 65536 * 9;
@@ -42,6 +43,8 @@ OperatorConfig full()
     config.directories = {
         {"state", "/data/state"}, {"run", "/run/other"}, {"secrets", "/data/secrets"}};
     config.microvm = {3, Bytes{1ULL << 30}};
+    config.microvm_stores = {"/gnu/store", "/nix/store"};
+    config.microvm_shares = {"/srv"};
     return config;
 }
 
@@ -105,9 +108,27 @@ TEST(OperatorConfig, RefusesPathsThatAreNotNormal)
 {
     for (const char* line :
          {"cgroup_parent = \"sandbox\"", "cgroup_parent = \"/\"", "cgroup_parent = \"/a/../b\"",
-          "directories.state = \"relative\"", "directories.run = \"/\"", "directories.run = \"\"",
+          "directories.state = \"relative\"", "directories.run = \"/\"", "copy_limit = \"0\"",
+          "directories.run = \"\"",
           "artifacts.crun = { path = \"crun\", version = \"1\", sha256 = \"\" }"}) {
         EXPECT_FALSE(parse(std::string(line) + "\n").config) << line;
+    }
+}
+
+TEST(OperatorConfig, RefusesFoldersThatLieInEachOther)
+{
+    const auto folders = [](const char* state, const char* run) {
+        return parse("[directories]\nstate = \"" + std::string(state) + "\"\nrun = \"" + run +
+                     "\"\n");
+    };
+    EXPECT_TRUE(folders("/data/state", "/data/run").config);
+    EXPECT_TRUE(folders("/data/s", "/data/s2").config);
+    for (const auto& [state, run] : {std::pair{"/data", "/data"}, std::pair{"/data", "/data/run"},
+                                     std::pair{"/data/run/state", "/data/run"}}) {
+        const auto parsed = folders(state, run);
+        EXPECT_FALSE(parsed.config) << state << " and " << run;
+        ASSERT_FALSE(parsed.diagnostics.empty());
+        EXPECT_GT(parsed.diagnostics.front().at.line, 1U);
     }
 }
 

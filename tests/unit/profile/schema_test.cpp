@@ -22,8 +22,8 @@ using canon::Json;
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames{"profile",  "overlay", "bundle", "config",
-                                                 "snapshot", "plan",    "audit"};
+constexpr std::array<std::string_view, 8> kNames{"profile",  "overlay", "bundle", "config",
+                                                 "snapshot", "plan",    "audit",  "guest"};
 
 const Json& properties_of(const Json& node)
 {

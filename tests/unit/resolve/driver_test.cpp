@@ -43,23 +43,6 @@ TEST(ResolveDriver, RefusesMicrovmNamingTheGuestFactAndTheMend)
     EXPECT_EQ(first(resolution).source.file, "hello.toml");
 }
 
-TEST(ResolveDriver, RefusesMicrovmInThisReleaseEvenWhereASnapshotCallsItUsable)
-{
-    World world = hello();
-    world.profile.isolation = profile::Isolation::microvm;
-    for (const char* fact : {"kvm.guest", "driver.microvm"}) {
-        world.facts[fact] = {facts::FactStatus::ok, "yes", ""};
-    }
-    EXPECT_THAT(verdict(world), ElementsAre("BACKEND_UNAVAILABLE microvm-not-available isolation"));
-}
-
-TEST(ResolveDriver, RefusesNativeInThisRelease)
-{
-    World world = hello();
-    world.profile.driver = profile::Driver::native;
-    EXPECT_THAT(verdict(world), ElementsAre("BACKEND_UNAVAILABLE native-not-available driver"));
-}
-
 TEST(ResolveDriver, RefusesAPinThatGivesLessThanTheAskedClass)
 {
     World world = hello();

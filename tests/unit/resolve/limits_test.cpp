@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 
 #include "world.hpp"
 
@@ -203,7 +203,7 @@ TEST(ResolveSecurity, RefusesCapabilitiesThatReachTheKernel)
 TEST(ResolveSecurity, PlansLandlockWhereItIsAndSaysWhereItIsNot)
 {
     World world = hello();
-    EXPECT_EQ(control(planned(world), "landlock"), "Landlock ruleset = abi 7");
+    EXPECT_EQ(control(planned(world), "landlock"), "Landlock ruleset = abi 7: paths");
     world.facts["landlock.abi"].value = "9";
     EXPECT_EQ(planned(world)->security.landlock_abi, 7U);
     world.lose("landlock.abi");
@@ -221,15 +221,13 @@ TEST(ResolveSpeed, OfAFullProfileStaysWithinItsBudget)
     const facts::CapabilitySnapshot snapshot(world.facts);
     const Request request{world.profile, world.where};
     constexpr int kRounds = 200;
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = std::clock();  // of this process: what others do is not in it
     for (int i = 0; i < kRounds; ++i) {
         ASSERT_TRUE(test::is_plan(resolve(request, policy, snapshot)));
     }
-    const auto each = std::chrono::duration_cast<std::chrono::microseconds>(
-                          std::chrono::steady_clock::now() - start) /
-                      kRounds;
-    std::printf("resolve of a full profile: %lld us\n", static_cast<long long>(each.count()));
-    EXPECT_LT(each.count(), 10'000);
+    const double each = static_cast<double>(std::clock() - start) * 1e6 / CLOCKS_PER_SEC / kRounds;
+    std::printf("resolve of a full profile: %.0f us\n", each);
+    EXPECT_LT(each, 10'000);
 }
 
 }  // namespace

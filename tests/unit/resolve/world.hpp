@@ -59,6 +59,7 @@ inline FactMap host(std::string_view version)
     ok("init.digest", digest_of('4'));
     ok("shim.digest", digest_of('5'));
     ok("driver.oci", "1.8.1");
+    ok("driver.native", "yes");
     ok("config.default_driver", "oci");
     note("kernel.arch", "x86_64");
     note("kernel.release", "6.1.0");
@@ -66,7 +67,6 @@ inline FactMap host(std::string_view version)
     note("rlimit.nofile.hard", "20000");
     gap("kvm.guest", "the guest took no interrupt");
     gap("driver.microvm", "not built in this release");
-    gap("driver.native", "not built in this release");
     return out;
 }
 
@@ -105,6 +105,35 @@ inline World hello()
     world.profile.process.argv = {"/bin/true"};
     for (const char* key : {"name", "isolation", "process.argv"}) {
         world.where[key] = {"hello.toml", 2, 1};
+    }
+    return world;
+}
+
+// hello on a host that executes guests by "kvm" or "tcg".
+inline World guest(std::string accelerator)
+{
+    World world = hello();
+    world.profile.isolation = profile::Isolation::microvm;
+    const auto put = [&](std::string name, facts::FactStatus status, std::string value) {
+        world.facts[std::move(name)] = {status, std::move(value), "tried"};
+    };
+    using facts::FactStatus;
+    if (accelerator == "kvm") put("kvm.guest", FactStatus::ok, "yes");
+    put("vmm.accelerator", FactStatus::ok, std::move(accelerator));
+    put("driver.microvm", FactStatus::ok, "yes");
+    put("vmm.path", FactStatus::ok, "/usr/bin/qemu-system-x86_64");
+    put("vmm.version", FactStatus::ok, "7.2.22");
+    put("vmm.digest", FactStatus::ok, digest_of('6'));
+    put("vmm.virtiofsd", FactStatus::ok, "/usr/lib/qemu/virtiofsd");
+    put("vmm.virtiofsd_digest", FactStatus::ok, digest_of('7'));
+    put("vmm.guest_kernel", FactStatus::ok, digest_of('8'));
+    put("vmm.guest_initrd", FactStatus::ok, digest_of('9'));
+    put("vmm.pinned", FactStatus::ok, "config");
+    put("vmm.guest_release", FactStatus::note, "6.12.117+deb12-cloud-amd64");
+    put("host.cpus", FactStatus::note, "8");
+    put("host.memory", FactStatus::note, "8589934592");
+    for (const char* name : {"cpus", "memory", "stores", "shares"}) {
+        put(std::string("config.microvm_") + name, FactStatus::note, "");
     }
     return world;
 }
@@ -172,6 +201,12 @@ inline std::vector<std::string> verdict(const World& world) { return verdict(wor
 inline plan::ExecutionPlan planned(const World& world)
 {
     return std::get<plan::ExecutionPlan>(world.resolve());
+}
+
+// Requires: the resolution is a refusal.
+inline const Denial& first_of(const Resolution& resolution)
+{
+    return std::get<std::vector<Denial>>(resolution).front();
 }
 
 inline std::string control(const plan::ExecutionPlan& plan, std::string_view name)

@@ -184,7 +184,7 @@ TEST_F(OperatorFiles, ABundleFolderThatOthersMayWriteIsBroken)
 
 TEST_F(OperatorFiles, InitPinsWhatItFindsAndCheckAgrees)
 {
-    const auto made = config_init(config(), programs(), Overwrite::no);
+    const auto made = config_init(config(), programs(), Overwrite::no, root_ + "/guest");
     ASSERT_TRUE(made) << made.error().message();
     EXPECT_TRUE(made->written);
     const auto loaded = load_config(config());
@@ -203,14 +203,74 @@ TEST_F(OperatorFiles, InitPinsWhatItFindsAndCheckAgrees)
     EXPECT_EQ(artifact(checked, "sandbox-shim").state, PinState::match);
 }
 
+// What sandbox-mkguest writes, in small.
+std::string manifest(const std::string& kernel, const std::string& initrd)
+{
+    const std::string digest = canon::digest("");
+    const auto file = [&](const char* name, const std::string& content) {
+        return std::string("{\"file\":\"") + name + "\",\"size\":1,\"sha256\":\"" +
+               canon::digest(content) + "\"}";
+    };
+    return "{\"version\":1,\"arch\":\"x86_64\",\"console\":\"ttyS0\",\"release\":\"6.12.1-test\","
+           "\"kernel\":" +
+           file("vmlinux", kernel) + ",\"initrd\":" + file("initrd", initrd) + ",\"init\":\"" +
+           digest + "\",\"source\":\"" + digest + "\",\"modules\":[],\"builtin\":[]}";
+}
+
+TEST_F(OperatorFiles, InitPinsAGuestImageByItsManifest)
+{
+    write("guest/vmlinux", "a kernel", 0644);
+    write("guest/initrd", "an initrd", 0644);
+    write("guest/manifest.json", manifest("a kernel", "an initrd"), 0644);
+    const auto made = config_init(config(), programs(), Overwrite::no, root_ + "/guest");
+    ASSERT_TRUE(made) << made.error().message();
+    const auto loaded = load_config(config());
+    ASSERT_TRUE(loaded.config);
+    const auto& pins = loaded.config->artifacts;
+    ASSERT_TRUE(pins.contains("kernel"));
+    EXPECT_EQ(pins.at("kernel").path.str(), root_ + "/guest/vmlinux");
+    EXPECT_EQ(pins.at("kernel").version, "6.12.1-test");
+    EXPECT_EQ(pins.at("kernel").sha256, canon::digest("a kernel"));
+    EXPECT_EQ(pins.at("initrd").sha256, canon::digest("an initrd"));
+    const bool complete = pins.contains("qemu") && pins.contains("virtiofsd");
+    const auto& drivers = loaded.config->drivers;
+    EXPECT_EQ(std::ranges::find(drivers, profile::Driver::microvm) != drivers.end(), complete);
+    EXPECT_EQ(exit_status(config_check(config(), programs())), 0);
+}
+
+TEST_F(OperatorFiles, InitDoesNotPinAGuestThatIsNotWhatWasBuilt)
+{
+    write("guest/vmlinux", "another kernel", 0644);
+    write("guest/initrd", "an initrd", 0644);
+    write("guest/manifest.json", manifest("a kernel", "an initrd"), 0644);
+    const auto made = config_init(config(), programs(), Overwrite::no, root_ + "/guest");
+    ASSERT_TRUE(made) << made.error().message();
+    EXPECT_EQ(exit_status(*made), 1);
+    EXPECT_NE(artifact(*made, "kernel").problem.find("sandbox-mkguest"), std::string::npos);
+    EXPECT_FALSE(load_config(config()).config->artifacts.contains("kernel"));
+}
+
+TEST_F(OperatorFiles, InitNamesADamagedManifestAndOneThatLeavesItsFolder)
+{
+    std::string text = manifest("a kernel", "an initrd");
+    text.replace(text.find("vmlinux"), 7, "../linux");
+    for (const std::string& bad : {std::string("{"), std::string("{\"version\":1}"), text}) {
+        write("guest/manifest.json", bad, 0644);
+        const auto made = config_init(config(), programs(), Overwrite::yes, root_ + "/guest");
+        ASSERT_TRUE(made) << made.error().message();
+        ASSERT_EQ(made->problems.size(), 1U) << bad;
+        EXPECT_NE(made->problems[0].find("manifest.json"), std::string::npos) << made->problems[0];
+    }
+}
+
 TEST_F(OperatorFiles, InitRefusesToOverwriteUnlessTold)
 {
     write("etc/config.toml", "version = 1\nmax_sandboxes = 7\n", 0644);
-    const auto refused = config_init(config(), programs(), Overwrite::no);
+    const auto refused = config_init(config(), programs(), Overwrite::no, root_ + "/guest");
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), Code::already_exists);
     EXPECT_EQ(read(config()), "version = 1\nmax_sandboxes = 7\n");
-    ASSERT_TRUE(config_init(config(), programs(), Overwrite::yes));
+    ASSERT_TRUE(config_init(config(), programs(), Overwrite::yes, root_ + "/guest"));
     EXPECT_NE(read(config()).find("sha256:"), std::string::npos);
     struct stat status{};
     ASSERT_EQ(stat(config().c_str(), &status), 0);
@@ -220,13 +280,13 @@ TEST_F(OperatorFiles, InitRefusesToOverwriteUnlessTold)
 TEST_F(OperatorFiles, InitMakesTheFolder)
 {
     const std::string path = root_ + "/new/sandbox/config.toml";
-    ASSERT_TRUE(config_init(path, programs(), Overwrite::no));
+    ASSERT_TRUE(config_init(path, programs(), Overwrite::no, root_ + "/guest"));
     EXPECT_TRUE(load_config(path).config);
 }
 
 TEST_F(OperatorFiles, CheckNamesAChangedAndAMissingArtifact)
 {
-    ASSERT_TRUE(config_init(config(), programs(), Overwrite::no));
+    ASSERT_TRUE(config_init(config(), programs(), Overwrite::no, root_ + "/guest"));
     write("bin/sandbox-init", "tini", 0755);
     fs::remove(root_ + "/bin/sandbox-shim");
     const auto report = config_check(config(), programs());
@@ -256,7 +316,7 @@ TEST_F(OperatorFiles, CheckTellsCertifiedVersionsAndAdvisories)
 
 TEST_F(OperatorFiles, CheckReportsAnUntrustedConfig)
 {
-    ASSERT_TRUE(config_init(config(), programs(), Overwrite::no));
+    ASSERT_TRUE(config_init(config(), programs(), Overwrite::no, root_ + "/guest"));
     ASSERT_EQ(chmod(config().c_str(), 0666), 0);
     const auto report = config_check(config(), programs());
     EXPECT_EQ(exit_status(report), 1);
