@@ -202,14 +202,16 @@ Result<int> find_session_pid(const plan::ExecutionPlan& plan, const Binding& bin
 {
     const auto host = TRY(host_cgroups());
     const std::string path = binding.cgroup + "/workload/" + std::string(session);
-    const auto leaf = TRY(sys::cgroup::CgroupTree::find(host, path));
-    if (!leaf.empty())
-        for (const pid_t pid : TRY(leaf.processes())) {
+    // Found in one hierarchy; that it is in the others too is read from the process itself
+    // (observe_place).
+    for (const std::string& controller : plan->resources.controllers) {
+        for (const pid_t pid : TRY(sys::cgroup::members(host, controller, path))) {
             const auto process = sys::ProcDir::open(pid);
             if (!process) continue;  // ended meanwhile
             const auto status = process->status();
             if (status && !status->ns_pid.empty() && status->ns_pid.back() == inner_pid) return pid;
         }
+    }
     return fail(Code::not_found, "session " + escaped(session) + " of plan " + plan.digest().str() +
                                      " has no process " + std::to_string(inner_pid) +
                                      " in its cgroup");

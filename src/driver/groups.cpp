@@ -145,7 +145,7 @@ Result<std::uint64_t> oom_kills(const plan::ExecutionPlan& /*plan*/, const Bindi
     const auto workload = TRY(cgroup::CgroupTree::find(host, binding.cgroup + "/workload"));
     if (workload.empty()) return std::uint64_t{0};
     // Of the sessions below too, in both hierarchies (sys/cgroup/usage.cpp).
-    return TRY(workload.usage()).oom_kills;
+    return workload.oom_kills();
 }
 
 Status kill_all(std::string_view path, std::chrono::milliseconds deadline)

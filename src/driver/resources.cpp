@@ -135,8 +135,11 @@ Status undo_cgroup(const Entry& entry, const ResourceContext& context)
     const auto deadline = sys::Deadline::after(context.patience);
     const auto tree = TRY(sys::cgroup::CgroupTree::find(context.cgroups, entry.name));
     if (presence_of(tree, entry) != Presence::present) return {};
-    TRY_VOID(tree.kill_all(deadline));
-    TRY_VOID(tree.remove(deadline));
+    // Most often its members are dead and its children gone: one call a hierarchy then.
+    if (!tree.remove_vacant()) {
+        TRY_VOID(tree.kill_all(deadline));
+        TRY_VOID(tree.remove(deadline));
+    }
     if (entry.kind != EntryKind::cgroup_root) return {};
     const std::string parent = entry.name.substr(0, entry.name.rfind('/'));
     if (parent.empty()) return {};

@@ -90,8 +90,7 @@ std::uint64_t LeafPool::oom_kills(std::uint32_t slot) const
     if (!host) return 0;
     const auto leaf = sys::cgroup::CgroupTree::find(*host, path_of(slot));
     if (!leaf || leaf->empty()) return 0;
-    const auto usage = leaf->usage();
-    return usage ? usage->oom_kills : 0;
+    return leaf->oom_kills().value_or(0);
 }
 
 }  // namespace sandbox::shim

@@ -122,7 +122,10 @@ Status mkdir_at(int dir, const std::string& path, mode_t mode)
 
 Status make_dirs(const std::string& path, mode_t mode)
 {
-    for (std::size_t at = 1; at <= path.size(); ++at) {
+    // Nearly always at most the last one is missing.
+    if (::mkdir(path.c_str(), mode) == 0) return {};
+    const std::size_t first = errno == EEXIST ? path.size() : 1;
+    for (std::size_t at = first; at <= path.size(); ++at) {
         if (at != path.size() && path[at] != '/') continue;
         const std::string part = path.substr(0, at);
         if (::mkdir(part.c_str(), mode) == 0 || errno == EEXIST) continue;

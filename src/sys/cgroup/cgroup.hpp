@@ -44,6 +44,11 @@ struct Host {
     const Hierarchy* with(std::string_view controller) const noexcept;
 };
 
+// Members of the cgroup `path` of that controller, those of its children not among them. Empty
+// where there is no such cgroup.
+[[nodiscard]] Result<std::vector<pid_t>> members(const Host& host, std::string_view controller,
+                                                 const std::string& path);
+
 // Pure: the mounts of a process, and what cgroup.controllers of each v2 mount says.
 Host detect(const std::vector<MountInfo>& mounts,
             const std::map<std::string, std::string>& v2_controllers);
@@ -125,6 +130,10 @@ public:
     [[nodiscard]] Status freeze(Deadline deadline) const;
     [[nodiscard]] Status thaw(Deadline deadline) const;
     [[nodiscard]] Result<Usage> usage() const;
+    // Usage::oom_kills alone, which asks one hierarchy and few files: a session's end waits for it.
+    [[nodiscard]] Result<std::uint64_t> oom_kills() const;
+    // Removes it where nothing is in it or below it. True when it is nowhere any more.
+    bool remove_vacant() const noexcept;
     // Removes this and everything below, waiting for it to be empty. Idempotent.
     [[nodiscard]] Status remove(Deadline deadline) const;
 

@@ -149,6 +149,20 @@ Status remove_dirs(int dir, const std::string& path, Deadline deadline)
 
 }  // namespace
 
+Result<std::vector<pid_t>> members(const Host& host, std::string_view controller,
+                                   const std::string& path)
+{
+    std::vector<pid_t> pids;
+    const Hierarchy* hierarchy = host.with(controller);
+    if (hierarchy == nullptr) return pids;
+    auto text = read_file(hierarchy->mount + path + "/cgroup.procs", kProcsLimit);
+    if (text)
+        parse_pids(*text, pids);
+    else if (!vanished(text.error()))
+        return std::unexpected(std::move(text).error());
+    return pids;
+}
+
 Result<std::vector<pid_t>> CgroupTree::processes() const
 {
     std::vector<pid_t> pids;
@@ -208,6 +222,14 @@ Status CgroupTree::kill_all(Deadline deadline) const
         if (deadline.passed()) return late("cgroup " + path_ + " does not become empty");
     }
     return {};
+}
+
+bool CgroupTree::remove_vacant() const noexcept
+{
+    bool gone = true;
+    for (const Dir& dir : dirs_)
+        if (::rmdir(dir.path.c_str()) != 0 && errno != ENOENT) gone = false;
+    return gone;
 }
 
 Status CgroupTree::remove(Deadline deadline) const

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <charconv>
 
 #include "sys/cgroup/cgroup.hpp"
@@ -74,6 +75,20 @@ Status add_v2(int dir, Usage& usage)
 }
 
 }  // namespace
+
+Result<std::uint64_t> CgroupTree::oom_kills() const
+{
+    std::uint64_t kills = 0;
+    for (const Dir& dir : dirs_) {
+        const int fd = dir.fd.get();
+        if (dir.hierarchy.version == Version::v2)
+            kills += keyed_value(text_of(fd, "memory.events"), "oom_kill");
+        else if (std::ranges::find(dir.hierarchy.controllers, "memory") !=
+                 dir.hierarchy.controllers.end())
+            kills += TRY(sum_below(fd, "memory.oom_control", "oom_kill"));
+    }
+    return kills;
+}
 
 Result<Usage> CgroupTree::usage() const
 {
