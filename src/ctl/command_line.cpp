@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 
 namespace sandbox::ctl {
 
@@ -55,10 +56,27 @@ struct Store {
 
 class Tree {
 public:
-    Tree() : app_("Declarative sandboxes: plan, run, prove, clean up.", "sandboxctl")
+    // With `only` "run" or "exec" knows that verb alone: what is launched does not wait for the forty
+    // others to be described.
+    explicit Tree(std::string_view only = {})
+        : app_("Declarative sandboxes: plan, run, prove, clean up.", "sandboxctl")
     {
         app_.require_subcommand(1);
         add_common(app_);
+        if (only == "run")
+            add_run();
+        else if (only == "exec")
+            add_exec();
+        else
+            add_all();
+    }
+
+    CLI::App& app() { return app_; }
+    Store& store() { return store_; }
+
+private:
+    void add_all()
+    {
         add_planning();
         add_desired();
         add_running();
@@ -66,10 +84,6 @@ public:
         add_host();
     }
 
-    CLI::App& app() { return app_; }
-    Store& store() { return store_; }
-
-private:
     void add_common(CLI::App& app)
     {
         app.add_option("--root", store_.root, "Prefix of every path, such as /etc/sandbox");
@@ -126,7 +140,7 @@ private:
         add_format(*plan);
     }
 
-    void add_running()
+    void add_run()
     {
         CLI::App* run = verb(app_, "run", "Launch a sandbox", store_.run);
         run->add_option("profile", store_.run.profile, "Name, path or - for stdin");
@@ -139,7 +153,11 @@ private:
         run->add_flag("-i,--interactive", store_.run.interactive, "Pass standard input on");
         run->add_flag("-t,--tty", store_.run.terminal, "Give it a terminal");
         add_detach_keys(*run, store_.run.detach_keys);
+    }
 
+    void add_running()
+    {
+        add_run();
         CLI::App* stop = verb(app_, "stop", "TERM, then KILL after the stop timeout", store_.stop);
         stop->add_option("name", store_.stop.names, "Name or id")->required();
         stop->add_option("-t,--time", store_.stop.time,
@@ -211,7 +229,7 @@ private:
                   store_.touch.names);
     }
 
-    void add_sessions()
+    void add_exec()
     {
         CLI::App* exec = verb(app_, "exec", "Run a command in a running sandbox", store_.exec);
         exec->add_option("name", store_.exec.name, "Name or id")->required();
@@ -229,7 +247,11 @@ private:
         exec->add_option("--expect-plan", store_.exec.expect_plan,
                          "Refuse unless the sandbox runs the plan of this digest");
         add_detach_keys(*exec, store_.exec.detach_keys);
+    }
 
+    void add_sessions()
+    {
+        add_exec();
         CLI::App* attach = verb(app_, "attach", "Go back to what runs in a sandbox", store_.attach);
         attach->add_option("name", store_.attach.name, "Name or id")->required();
         attach->add_option("--session", store_.attach.session,
@@ -475,6 +497,25 @@ std::optional<Command> hidden_command(int argc, const char* const* argv)
     return command;
 }
 
+// It takes them from the back.
+std::vector<std::string> reversed(const Split& split)
+{
+    return {split.words.rbegin(), split.words.rend()};
+}
+
+// Nothing where the words are not those of a good `run` or `exec`: the whole tree then says why.
+std::unique_ptr<Tree> parse_quickly(std::string_view verb, const Split& split)
+{
+    if (verb != "run" && verb != "exec") return nullptr;
+    auto tree = std::make_unique<Tree>(verb);
+    try {
+        tree->app().parse(reversed(split));
+    } catch (const CLI::ParseError&) {
+        return nullptr;
+    }
+    return tree;
+}
+
 std::string help_of(Tree& tree, const std::string& path)
 {
     const CommandDoc all = describe(tree.app());
@@ -493,11 +534,13 @@ CommandDoc command_tree()
 std::variant<Command, Answer> parse_command_line(int argc, const char* const* argv)
 {
     if (auto command = hidden_command(argc, argv)) return *std::move(command);
-    Tree tree;
     Split split = split_words(argc, argv);
+    std::unique_ptr<Tree> parsed = parse_quickly(verb_of(argc, argv), split);
+    const bool quick = parsed != nullptr;
+    if (!quick) parsed = std::make_unique<Tree>();
+    Tree& tree = *parsed;
     try {
-        // It takes them from the back.
-        tree.app().parse(std::vector<std::string>(split.words.rbegin(), split.words.rend()));
+        if (!quick) tree.app().parse(reversed(split));
     } catch (const CLI::CallForHelp&) {
         std::string path;
         for (CLI::App* app = &tree.app(); !app->get_subcommands().empty();) {

@@ -104,6 +104,7 @@ int execute(const Context& context, const Run& verb)
     if ((*plan)->process.terminal && !verb.detach) return run_on_terminal(**service, request, verb);
     const auto result = (*service)->run(request);
     if (!result) return complain(result.error()), kOurFailure;
+    leave_open(std::move(*service));
     say_result(*result, verb);
     return result->exit_status;
 }

@@ -130,6 +130,7 @@ int execute(const Context& context, const Exec& verb)
     const auto result = (*service)->exec(*request);
     raw.reset();
     if (!result) return complain(result.error()), kOurFailure;
+    leave_open(std::move(*service));
     if (verb.detach && result->why.empty()) {
         print(result->session + "\n");
         return 0;
