@@ -212,12 +212,12 @@ std::string render_artifacts(const OperatorConfig& config)
 
 }  // namespace
 
-ParsedConfig parse_config(std::string_view toml, std::string_view file)
+ParsedConfig parse_config(std::string_view toml, std::string_view file, Schema schema)
 {
     ParsedConfig result;
     Document document = read_toml(toml, file);
     if (document.parsed) {
-        check_document(document, "config");
+        if (schema == Schema::check) check_document(document, "config");
         OperatorConfig config = read(document);
         if (document.diagnostics.empty()) {
             result.config = std::move(config);

@@ -47,7 +47,8 @@ struct ParsedConfig {
     Locations where;
     std::vector<Diagnostic> diagnostics;
 };
-ParsedConfig parse_config(std::string_view toml, std::string_view file);
+ParsedConfig parse_config(std::string_view toml, std::string_view file,
+                          Schema schema = Schema::check);
 std::string render_config(const OperatorConfig& config);  // TOML that parses back equal
 
 }  // namespace sandbox::profile

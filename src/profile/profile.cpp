@@ -267,12 +267,12 @@ Profile read(Document& document)
 
 }  // namespace
 
-ParsedProfile parse_profile(std::string_view toml, std::string_view file)
+ParsedProfile parse_profile(std::string_view toml, std::string_view file, Schema schema)
 {
     ParsedProfile result;
     Document document = read_toml(toml, file);
     if (document.parsed) {
-        check_document(document, "profile");
+        if (schema == Schema::check) check_document(document, "profile");
         Profile profile = read(document);
         add_new(document.diagnostics, check(profile, document.where));
         if (document.diagnostics.empty()) {

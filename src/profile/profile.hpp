@@ -19,7 +19,8 @@ struct ParsedProfile {
     std::vector<Diagnostic> diagnostics;    // sorted
 };
 // `file` only names the text in diagnostics.
-ParsedProfile parse_profile(std::string_view toml, std::string_view file);
+ParsedProfile parse_profile(std::string_view toml, std::string_view file,
+                            Schema schema = Schema::check);
 
 // A fragment from a less trusted place. It may narrow; each refusal names the key.
 ParsedProfile apply_overlay(const LocatedProfile& base, std::string_view toml,

@@ -193,4 +193,8 @@ struct LocatedProfile {
     Locations where;
 };
 
+// How a file's text is read. `known`: this very text was found good before, by this very schema;
+// what follows the schema is checked all the same.
+enum class Schema { check, known };
+
 }  // namespace sandbox::profile

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "supervisor/validated.hpp"
 #include "sys/fd.hpp"
 #include "sys/file.hpp"
 
@@ -73,7 +74,7 @@ probe::ArtifactSetting setting_of(const profile::OperatorConfig& config, const s
 
 }  // namespace
 
-LoadedConfig load_config(const std::string& path)
+LoadedConfig load_config(const std::string& path, const std::string& cache_dir)
 {
     LoadedConfig loaded;
     const auto [folder_path, entry] = split(path);
@@ -98,7 +99,9 @@ LoadedConfig load_config(const std::string& path)
             diagnostic("untrusted-folder", folder_path, above, "chown root and chmod 0755"));
         return loaded;
     }
-    profile::ParsedConfig parsed = profile::parse_config(*text, path);
+    const Validated validated(cache_dir, "config", *text);
+    profile::ParsedConfig parsed = profile::parse_config(*text, path, validated.schema());
+    if (parsed.config) validated.remember();
     loaded.diagnostics = std::move(parsed.diagnostics);
     loaded.config = std::move(parsed.config);
     return loaded;

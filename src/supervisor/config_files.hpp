@@ -24,7 +24,8 @@ struct LoadedConfig {
 
 // A missing file is the built-in defaults; one that is unreadable, invalid, not a regular file, or
 // writable by others than its owner (root, or the caller when not root) is refused.
-LoadedConfig load_config(const std::string& path);
+// `cache_dir` is where Validated remembers (supervisor/validated.hpp); empty: nowhere.
+LoadedConfig load_config(const std::string& path, const std::string& cache_dir = {});
 
 struct LoadedBundles {
     std::vector<policy::LocatedBundle> bundles;  // in order of file name

@@ -49,7 +49,7 @@ Result<std::unique_ptr<EmbeddedService>> EmbeddedService::open(const Paths& path
     Host host;
     if (need == Need::ledger) {
         host.paths = paths;
-        LoadedConfig loaded = load_config(paths.config);
+        LoadedConfig loaded = load_config(paths.config, paths.run);
         if (loaded.config) host.config = std::move(*loaded.config);
     } else {
         host = TRY(load_host(paths, Freshness::cached));

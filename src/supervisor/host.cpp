@@ -83,7 +83,7 @@ Result<Host> load_host(const Paths& paths, Freshness freshness)
 {
     Host host;
     host.paths = paths;
-    LoadedConfig loaded = load_config(paths.config);
+    LoadedConfig loaded = load_config(paths.config, paths.run);
     if (!loaded.config) {
         std::string text = "the operator config is not usable:";
         for (const Diagnostic& diagnostic : loaded.diagnostics) text += "\n  " + format(diagnostic);

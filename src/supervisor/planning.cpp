@@ -5,6 +5,7 @@
 
 #include "profile/check.hpp"
 #include "profile/profile.hpp"
+#include "supervisor/validated.hpp"
 
 namespace sandbox::supervisor {
 
@@ -61,8 +62,10 @@ std::string differing_keys(const plan::ExecutionPlan& carried, const plan::Execu
 PlanOutcome make_plan(const Host& host, const ProfileText& profile, const Adjustments& adjustments,
                       const facts::CapabilitySnapshot* elsewhere)
 {
-    auto parsed = profile::parse_profile(profile.text, profile.file);
+    const Validated validated(host.paths.run, "profile", profile.text);
+    auto parsed = profile::parse_profile(profile.text, profile.file, validated.schema());
     if (!parsed.profile) return ProfileErrors{std::move(parsed.diagnostics)};
+    validated.remember();
     if (adjustments.overlay) {
         parsed = profile::apply_overlay(*parsed.profile, adjustments.overlay->text,
                                         adjustments.overlay->file);
