@@ -66,6 +66,7 @@ Status make_tree(const BoxSpec& spec, const BoxOrder& order)
     TRY_VOID(order.build());
     const sys::UniqueFd root = TRY(sys::open_file(order.root, O_PATH | O_DIRECTORY));
     TRY_VOID(furnish(spec, root.get()));
+    failpoint("launcher.in-tree");
     return enter_tree(root.get());
 }
 
@@ -149,7 +150,6 @@ Status become_program(const BoxSpec& spec, const BoxOrder& order, int meeting, i
     TRY_VOID(enter_cgroups(spec, order));
     failpoint("launcher.in-cgroups");
     TRY_VOID(make_tree(spec, order));
-    failpoint("launcher.in-tree");
     TRY_VOID(leave_callers_world(spec));
     TRY_VOID(meet(meeting));
     failpoint("launcher.mapped");

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
@@ -44,6 +45,8 @@ struct Artifact {
     std::string digest;  // "sha256:…" of the document handed over (config.json, launch spec)
     std::vector<TreeStep> steps;  // the file tree, in order; masks name their placeholders
     std::string bootstrap;  // wire bootstrap record for PID 1
+    // Digests of the BPF that is loaded: "outer" around PID 1, "inner" around each session.
+    std::map<std::string, std::string> filters;
     Artifact() = default;
     Artifact(const Artifact&) = default;
     Artifact(Artifact&&) = default;
@@ -92,6 +95,16 @@ struct Launched {
     std::vector<Helper> helpers;
     sys::UniqueFd diagnostics;  // helpers' stdout and stderr, non-blocking; drained for errors only
     std::vector<SourceIdentity> sources;
+    // Of a guest only: its VMM and its virtiofsd processes (not ours to reap: `init` and `helpers`
+    // are the first processes of their pid namespaces), the VMM's QMP socket after its handshake,
+    // the console's read end (non-blocking), what the guest said of itself, and what must stay open
+    // for as long as it is to live.
+    sys::Pidfd machine{sys::UniqueFd(), 0};
+    std::vector<sys::Pidfd> machine_helpers;
+    sys::UniqueFd monitor;
+    sys::UniqueFd console;
+    std::vector<std::pair<std::string, std::string>> guest_report;
+    std::vector<sys::UniqueFd> held;
 };
 
 // Where the sandbox's processes are: what can be read of them, and what may be passed to them.
@@ -107,6 +120,8 @@ public:
 
     virtual profile::Driver driver() const noexcept = 0;
     virtual Whereabouts whereabouts() const noexcept = 0;
+    // What launch() is called in timings, in the audit and by failpoints.
+    virtual const char* step() const noexcept { return "launch"; }
     // Names of plan.artifacts that seal() must have given for launch().
     virtual std::span<const std::string_view> programs() const noexcept = 0;
     // Kinds of process entries that launch() makes, in order: ledger intents beside those of every

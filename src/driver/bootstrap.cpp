@@ -8,6 +8,7 @@
 #include "sys/landlock.hpp"
 #include "sys/rlimit.hpp"
 #include "sys/seccomp/compile.hpp"
+#include "sys/seccomp/digest.hpp"
 #include "wire/wire.hpp"
 
 namespace sandbox::driver {
@@ -101,6 +102,15 @@ std::string bpf_bytes(std::span<const sock_filter> program)
 {
     const auto bytes = std::as_bytes(program);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<std::map<std::string, std::string>> filter_digests(const plan::PlanContent& plan)
+{
+    namespace seccomp = sys::seccomp;
+    const seccomp::Arch arch = TRY(architecture(plan));
+    return std::map<std::string, std::string>{
+        {"inner", seccomp::program_digest(seccomp::compile(inner_profile(plan), arch))},
+        {"outer", seccomp::program_digest(seccomp::compile(seccomp::Profile::outer, arch))}};
 }
 
 Result<std::string> compile_bootstrap(const plan::ExecutionPlan& plan, const Binding& binding,

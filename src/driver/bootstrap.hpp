@@ -3,6 +3,7 @@
 
 #include <linux/filter.h>
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,6 +57,9 @@ std::vector<std::string> init_capabilities(const plan::PlanContent& plan);
 
 // The machine the plan was made for, by its facts.
 [[nodiscard]] Result<sys::seccomp::Arch> architecture(const plan::PlanContent& plan);
+// Digests of both rings as compiled for the plan, by name: what the audit says was loaded.
+[[nodiscard]] Result<std::map<std::string, std::string>> filter_digests(
+    const plan::PlanContent& plan);
 // struct sock_filter as the kernel and crun take it.
 std::string bpf_bytes(std::span<const sock_filter> program);
 

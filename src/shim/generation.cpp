@@ -9,6 +9,7 @@
 #include "driver/backend.hpp"
 #include "driver/evidence.hpp"
 #include "driver/groups.hpp"
+#include "driver/microvm/evidence.hpp"
 #include "driver/placeholder.hpp"
 #include "driver/resources.hpp"
 #include "sys/file.hpp"
@@ -40,7 +41,7 @@ public:
         TRY_VOID(at("compile", compile()));
         TRY_VOID(at("cgroup", make_cgroups()));
         TRY_VOID(at("mask-placeholder", make_placeholders()));
-        TRY_VOID(at("crun", start_runtime()));
+        TRY_VOID(at(backend_.step(), start_runtime()));
         TRY_VOID(at("evidence-sandbox", witness_sandbox()));
         TRY_VOID(at("handshake", shake_hands()));
         if (!plan()->process.idle) TRY_VOID(at("session", open_session_before_gate()));
@@ -70,6 +71,7 @@ private:
         artifact_ = options_.compiled ? std::move(options_.compiled)
                                       : TRY(driver::compile(plan(), binding()));
         g_.artifact_digest = artifact_->digest;
+        g_.bpf = artifact_->filters;
         return {};
     }
 
@@ -174,12 +176,12 @@ private:
 
     Status start_runtime()
     {
-        step_ = "crun";
+        step_ = backend_.step();
         driver::LaunchOptions options;
         options.groups = &*groups_;
         options.meanwhile = [this]() -> Status {
             TRY_VOID(meanwhile());
-            step_ = "crun";
+            step_ = backend_.step();
             return {};
         };
         g_.launched = TRY(backend_.launch(plan(), binding(), *artifact_, programs_, options));
@@ -233,6 +235,9 @@ private:
         g_.service = std::make_unique<SessionStream>(
             TRY(shim::open_session(g_.launched->channel.get(), plan()->resources.version, leaf_)));
         leaf_.joins.clear();
+        if (plan()->process.terminal && is_guest())
+            return fail(Code::unavailable,
+                        "a guest's main process has no terminal yet; use exec -it");
         if (plan()->process.terminal) TRY_VOID(make_terminal());
         const std::string term = plan()->process.terminal ? g_.request.term : std::string();
         const wire::Confined report = TRY(open_service(
@@ -241,6 +246,13 @@ private:
         in_.reset();
         out_.reset();
         err_.reset();
+        if (is_guest()) {
+            // Seen by its PID 1 only: told, and marked so.
+            auto told = driver::microvm::report_of(plan(), report);
+            g_.evidence.insert(g_.evidence.end(), std::make_move_iterator(told.begin()),
+                               std::make_move_iterator(told.end()));
+            return {};
+        }
         g_.workload_pid = TRY(driver::find_session_pid(plan(), binding(), kServiceSession,
                                                        static_cast<int>(report.pid)));
         auto seen = TRY(driver::observe_session(plan(), binding(), g_.launched->init_pid,
@@ -249,6 +261,8 @@ private:
                            std::make_move_iterator(seen.end()));
         return {};
     }
+
+    bool is_guest() const { return backend_.whereabouts() == driver::Whereabouts::guest; }
 
     Status judge()
     {

@@ -67,7 +67,7 @@ struct PrepareOptions {
     std::function<Status()> meanwhile;
 };
 
-// From durable intents to the gate: directories, cgroups, log worker, crun, evidence, handshake,
+// From durable intents to the gate: directories, cgroups, log worker, launch, evidence, handshake,
 // session, evidence again. Nothing of the workload has run when it returns, in either case. On
 // failure what was made is still there: the caller unwinds the ledger.
 [[nodiscard]] std::expected<std::unique_ptr<Generation>, LaunchFailure> prepare(

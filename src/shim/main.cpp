@@ -12,6 +12,7 @@
 #include "canon/json.hpp"
 #include "driver/backend.hpp"
 #include "driver/resources.hpp"
+#include "profile/names.hpp"
 #include "shim/control_protocol.hpp"
 #include "shim/generation.hpp"
 #include "shim/keep.hpp"
@@ -19,16 +20,17 @@
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 
-// sandbox-shim shim:ID STATE (NAME PATH DIGEST)..., a triple for each program that the driver runs,
-// with the launcher's socket as descriptor 3. Started before the plan exists: it seals the programs
-// meanwhile, reads the request while its intents become durable, and touches nothing until it is
-// told that they are.
+// sandbox-shim shim:ID STATE DRIVER (NAME PATH DIGEST)..., with the launcher's socket as descriptor 3:
+// the driver that the plan probably has, and a triple for each program that some driver runs.
+// Started before the plan exists: it seals the programs meanwhile, reads the request while its
+// intents become durable, and touches nothing until it is told that they are.
 namespace sandbox::shim {
 
 namespace {
 
 constexpr int kLauncherFd = 3;
-constexpr int kProgramsAt = 3;  // the first NAME
+constexpr int kDriverAt = 3;
+constexpr int kProgramsAt = 4;  // the first NAME
 constexpr int kProgramWords = 3;  // NAME PATH DIGEST
 constexpr std::size_t kMostRequestBytes = 16U << 20;
 constexpr std::size_t kMostRequestFds = 5;  // request memfd, stdin, stdout, stderr, attachment
@@ -212,16 +214,32 @@ int launch_and_keep(Start start, Journal& journal, const driver::SealedPrograms&
     return cleaned ? 0 : 1;
 }
 
-// The programs were sealed before the plan was known: those its driver runs must be the plan's.
-std::string unplanned(const Start& start,
-                      const std::map<std::string, driver::ProgramSource>& sealed)
+using Sources = std::map<std::string, driver::ProgramSource>;
+
+// What `driver` runs, of what this host has. A driver that is not built needs nothing.
+Result<driver::SealedPrograms> seal_for(profile::Driver driver, const Sources& known,
+                                        driver::SealedPrograms sealed = {})
+{
+    const driver::Backend* backend = driver::find_backend(driver);
+    if (backend == nullptr) return sealed;
+    Sources wanted;
+    for (const std::string_view name : backend->programs()) {
+        const auto source = known.find(std::string(name));
+        if (source != known.end() && !sealed.contains(name)) wanted.insert(*source);
+    }
+    for (auto& [name, fd] : TRY(driver::seal(wanted))) sealed[name] = std::move(fd);
+    return sealed;
+}
+
+// The programs were found before the plan was known: those its driver runs must be the plan's.
+std::string unplanned(const Start& start, const Sources& known)
 {
     const driver::Backend* backend = driver::find_backend(start.plan->driver);
     if (backend == nullptr) return {};  // the launch says so
     for (const std::string_view name : backend->programs()) {
         const auto planned = start.plan->artifacts.find(std::string(name));
-        const auto found = sealed.find(std::string(name));
-        if (planned == start.plan->artifacts.end() || found == sealed.end() ||
+        const auto found = known.find(std::string(name));
+        if (planned == start.plan->artifacts.end() || found == known.end() ||
             planned->second != found->second.digest)
             return std::string(name);
     }
@@ -237,11 +255,12 @@ int run(char** argv)
         tell(launcher.get(), Failed{"detach", detached.error().message()});
         return 1;
     }
-    std::map<std::string, driver::ProgramSource> expected;
+    Sources expected;
     for (char** word = argv + kProgramsAt; *word != nullptr; word += kProgramWords)
         expected[word[0]] = {HostPath(word[1]), word[2]};
     failpoint("shim.detached");
-    auto programs = driver::seal(expected);
+    const auto guess = profile::from_name<profile::Driver>(argv[kDriverAt]);
+    auto programs = seal_for(guess.value_or(profile::Driver::oci), expected);
     timing.mark("programs-sealed");
     auto journal = Journal::open(argv[2]);
     timing.mark("ledger-open");
@@ -259,6 +278,8 @@ int run(char** argv)
         return 1;
     }
     timing.mark("go");
+    // The plan's driver may be another than the host's default.
+    if (programs) programs = seal_for((*start)->plan->driver, expected, std::move(*programs));
     // The ledger may not have existed when we started.
     if (!journal) journal = Journal::open(argv[2]);
     if (!programs || !journal) {

@@ -103,6 +103,7 @@ Result<FreshShim> start_shim(const Host& host, const SandboxId& id)
     };
     std::vector<std::string> words{"shim:" + id.str(),
                                    host.paths.state,
+                                   std::string(profile::to_string(host.config.default_driver)),
                                    "oci.runtime",
                                    value(facts::name::kOciRuntimePath),
                                    value(facts::name::kOciRuntimeDigest),

@@ -82,6 +82,7 @@ Result<Figures> measure(const Product& product, const Options& options, std::str
     TRY_VOID(measure_peers(figures.peers, options));
     say("sessions");
     figures.sessions = TRY(measure_sessions(product, stage, options));
+    figures.spawn = TRY(measure_spawn(kLibraryRuns));
     say("the steps of a launch");
     figures.launch = TRY(measure_launch(product, options));
     figures.first_byte_ms = TRY(first_byte(product, options));

@@ -116,6 +116,7 @@ Result<Peers> find_peers(const Product& product, const Stage& stage, const Optio
     TRY_VOID(try_peer(peers, "crun", runtime_command(crun, stage)));
     if (peers.list.size() != 2)
         return fail(Code::unavailable, "nothing to compare: " + peers.facts.front());
+    TRY_VOID(try_peer(peers, kNativePeer, product.run_native({"--rm"}, {kWorkload})));
     if (const std::string program = find_program("runc"); program.empty()) {
         peers.facts.emplace_back("runc: left out, not installed");
     } else {

@@ -10,6 +10,8 @@
 
 namespace sandbox::bench {
 
+inline constexpr const char* kNativePeer = "sandboxctl, native driver";
+
 struct Peer {
     std::string name;
     Command command;

@@ -20,6 +20,9 @@ namespace {
 
 constexpr const char* kProfile =
     "version = 1\nname = \"hello\"\nisolation = \"sandbox\"\n\n[process]\nargv = [\"/bin/true\"]\n";
+constexpr const char* kNative =
+    "version = 1\nname = \"hello\"\nisolation = \"sandbox\"\ndriver = \"native\"\n\n[process]\n"
+    "argv = [\"/bin/true\"]\n";
 constexpr std::size_t kMostFile = 4U << 20;
 
 Status must_work(const Command& command)
@@ -86,9 +89,11 @@ Result<Product> Product::make(const Options& options)
     product.work_ = options.work + "/sandbox-bench-XXXXXX";
     if (mkdtemp(product.work_.data()) == nullptr) return fail_errno("mkdtemp", product.work_);
     product.profile_ = product.work_ + "/hello.toml";
+    product.native_ = product.work_ + "/native.toml";
     const sys::UniqueFd work = TRY(sys::open_dir(product.work_));
     TRY_VOID(sys::mkdir_at(work.get(), "root"));
     TRY_VOID(sys::write_file_at(work.get(), "hello.toml", kProfile, 0600));
+    TRY_VOID(sys::write_file_at(work.get(), "native.toml", kNative, 0600));
     TRY_VOID(must_work(product.command({"config", "init"})));
 
     supervisor::Paths paths = supervisor::find_paths(product.work_ + "/root");
@@ -107,15 +112,31 @@ Command Product::command(std::vector<std::string> words) const
     return command;
 }
 
-Command Product::run(const std::vector<std::string>& options,
-                     const std::vector<std::string>& argv) const
+namespace {
+
+std::vector<std::string> run_words(const std::vector<std::string>& options,
+                                   const std::string& profile, const std::vector<std::string>& argv)
 {
     std::vector<std::string> words{"run"};
     words.insert(words.end(), options.begin(), options.end());
-    words.push_back(profile_);
+    words.push_back(profile);
     words.push_back("--");
     words.insert(words.end(), argv.begin(), argv.end());
-    return command(std::move(words));
+    return words;
+}
+
+}  // namespace
+
+Command Product::run(const std::vector<std::string>& options,
+                     const std::vector<std::string>& argv) const
+{
+    return command(run_words(options, profile_, argv));
+}
+
+Command Product::run_native(const std::vector<std::string>& options,
+                            const std::vector<std::string>& argv) const
+{
+    return command(run_words(options, native_, argv));
 }
 
 Result<ledger::Ledger> Product::ledger() const

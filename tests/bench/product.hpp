@@ -31,6 +31,9 @@ public:
     Command command(std::vector<std::string> words) const;
     Command run(const std::vector<std::string>& options,
                 const std::vector<std::string>& argv) const;
+    // The same with the native driver.
+    Command run_native(const std::vector<std::string>& options,
+                       const std::vector<std::string>& argv) const;
 
     [[nodiscard]] Result<ledger::Ledger> ledger() const;
     // What is left after removing everything.
@@ -40,6 +43,7 @@ private:
     std::string bin_;
     std::string work_;     // mkdtemp; the root is work/root
     std::string profile_;  // path
+    std::string native_;   // path of the same profile with driver = "native"
     std::optional<supervisor::Host> host_;
     std::optional<plan::ExecutionPlan> plan_;
 };

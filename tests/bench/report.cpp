@@ -47,6 +47,15 @@ std::vector<Target> targets(const Figures& f)
     if (const Peer* podman = find(f.peers, "podman"))
         list.push_back(
             {"run / podman, spaced", ours->spaced.p50() / podman->spaced.p50(), 0.25, "x"});
+    const Peer* native = find(f.peers, kNativePeer);
+    if (const Peer* bwrap = find(f.peers, "bwrap"); bwrap != nullptr && native != nullptr) {
+        list.push_back(
+            {"native run / bwrap, spaced", native->spaced.p50() / bwrap->spaced.p50(), 1.5, "x"});
+        list.push_back(
+            {"the same, in blocks", native->blocks.p50() / bwrap->blocks.p50(), 1.5, "x"});
+    }
+    list.push_back(
+        {"confine's spawn / raw clone3", f.spawn.box.p50() / f.spawn.raw.p50(), 1.2, "x"});
     if (const Step* resolve = find(f.steps, "resolve"))
         list.push_back({"resolve a full profile", resolve->time.p50(), 1.0, "ms"});
     list.push_back({"reconcile of 1,000", f.many.reconcile.p50(), 1000.0, "ms"});
@@ -131,6 +140,9 @@ std::string render(const Figures& f, const Options& options)
                         "between socket pairs: {:.2f}\n",
                         f.sessions.stream, f.sessions.plain);
     for (const std::string& fact : f.peers.facts) text += "  note: " + fact + "\n";
+    text += heading("a spawn of a static program, back to back", "ours/it");
+    text += row("confine's box", f.spawn.box, 1.0);
+    text += row("the raw calls", f.spawn.raw, f.spawn.box.p50() / f.spawn.raw.p50());
     text += phases(f);
     text += heading("in the client, called alone", "");
     for (const Step& step : f.steps) text += row(step.name, step.time, std::nullopt);
@@ -164,6 +176,7 @@ Result<std::string> render_json(const Figures& f, const Options& options)
         {"open_to_exit", json_of(f.sessions.open_door)},
         {"stream_mib_s", static_cast<std::int64_t>(f.sessions.stream * 1024.0)},
         {"plain_relay_mib_s", static_cast<std::int64_t>(f.sessions.plain * 1024.0)}};
+    json["spawn"] = {{"box", json_of(f.spawn.box)}, {"raw", json_of(f.spawn.raw)}};
     json["first_byte_us"] = static_cast<std::int64_t>(f.first_byte_ms * 1000.0);
     for (const Step& step : f.steps) json["steps"][step.name] = json_of(step.time);
     json["many"] = {{"count", f.many.count},

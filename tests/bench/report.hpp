@@ -10,6 +10,7 @@
 #include "peers.hpp"
 #include "product.hpp"
 #include "sessions.hpp"
+#include "spawn.hpp"
 
 namespace sandbox::bench {
 
@@ -21,6 +22,7 @@ struct Figures {
     ManySandboxes many;
     ResidentMemory memory;
     SessionTimes sessions;
+    SpawnTimes spawn;
     std::string machine;  // kernel, CPUs, load, file system
 };
 

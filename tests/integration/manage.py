@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from lib.harness import PATIENCE, check, main, quick, read_until, same, scenario, until
+from lib.harness import DRIVER, PATIENCE, check, main, quick, read_until, same, scenario, until
 
 SHELL = '/bin/sh', '-c'
 LOOP = 'echo ready; while :; do sleep 0.02; done'
@@ -148,7 +148,7 @@ def shapes(root):
     check(re.match(r'sha256:[0-9a-f]{64}$', one['plan_digest']), 'the plan digest is one', one['plan_digest'])
     check(re.match(r'[0-9a-f]{32}$', one['id']), 'the id is one', one['id'])
     same((one['driver'], one['isolation_class'], one['state'], one['profile'], one['generation']),
-         ('oci', 'shared-kernel', 'stopped', 'shaped', 1), 'values are what they should be')
+         (DRIVER or 'oci', 'shared-kernel', 'stopped', 'shaped', 1), 'values are what they should be')
     same(root.one(one['id'][:8])['name'], 'one', 'an id prefix names it')
     prefix = one['id'][:6]
     root.ctl('run', '--name', prefix, root.profile())

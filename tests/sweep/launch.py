@@ -11,8 +11,12 @@ import arena as lib  # noqa: E402
 # One of each kind, so that a sweep that lists too little does not pass.
 LAUNCH = ('shim.before', 'intent.before', 'intent.after', 'submit.after', 'effect.shim-cgroup',
           'effect.state-dir', 'effect.cgroup', 'effect.mask-placeholder', 'effect.log-worker',
-          'launcher.before-exec', 'effect.crun', 'effect.handshake', 'effect.session',
+          'launcher.before-exec', f'effect.{lib.harness.LAUNCH_STEP}', 'effect.handshake', 'effect.session',
           'effect.evidence-verdict', 'gate.before', 'gate.after')
+if lib.harness.DRIVER == 'native':
+    LAUNCH = tuple('launcher.in-tree' if name == 'launcher.before-exec' else name for name in LAUNCH)
+# Behind the pivot the log of points is out of reach: told by what becomes of the launch.
+INSIDE = ('launcher.mapped', 'launcher.before-exec') if lib.harness.DRIVER == 'native' else ()
 RUNNING = ('running.before-commit', 'running.after-commit', 'open-for-business')
 ENDED = ('ended.before-commit', 'ended.after-commit')
 # One commit for a workload that has ended by then: within milliseconds, which no slow host sees.
@@ -75,6 +79,12 @@ def sweep(arena):
             never = point in before_gate and not point.startswith(('log.', 'submit.'))
             arena.verdict(f'{verb}, SIGKILL at {point}', wrong, 'never' if never else 'may',
                           lambda: told_wrong(arena, verb, point, done))
+        for point in filter(lib.wanted, INSIDE):
+            arena.clear()
+            arena.fresh()
+            done = arena.ctl(*command, point=point)
+            wrong = [] if done.code == 125 else [f'the launch goes on: {done}']
+            arena.verdict(f'{verb}, SIGKILL at {point}', wrong, 'never', lambda: told_wrong(arena, verb, point, done))
 
 
 if __name__ == '__main__':

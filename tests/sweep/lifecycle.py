@@ -18,7 +18,7 @@ VERBS = {
                ('create.before-intent', 'create.after-intent', 'effect.created-folders',
                 'effect.created-plan', 'create.before-commit', 'create.after-commit'), ()),
     'start': (('start', NAME), 'created', ('intent.before', 'intent.after', 'submit.after', 'told.running'),
-              ('effect.state-dir', 'effect.crun', 'gate.before', 'gate.after', 'running.after-commit',
+              ('effect.state-dir', f'effect.{harness.LAUNCH_STEP}', 'gate.before', 'gate.after', 'running.after-commit',
                'open-for-business')),
     'exec': (('exec', NAME, '--', TRUE), 'running', ('exec.connected', 'exec.before-go'),
              ('effect.session-leaf', 'session.passed')),
@@ -31,7 +31,7 @@ VERBS = {
                 ('stop.signalled', 'ended.after-commit', 'cleaned.after-commit')),
 }
 # Of a launch that `launch` sweeps whole: where a second generation differs.
-AGAIN = ('intent.', 'submit.', 'told.', 'shim.', 'effect.state', 'effect.cgroup', 'effect.crun',
+AGAIN = ('intent.', 'submit.', 'told.', 'shim.', 'effect.state', 'effect.cgroup', f'effect.{harness.LAUNCH_STEP}',
          'effect.plan-file', 'gate.', 'running.', 'open-for-business')
 
 

@@ -13,6 +13,7 @@ Result<OciArtifact> compile(const plan::ExecutionPlan& plan, const Binding& bind
     artifact.digest = canon::digest(artifact.config_json);
     artifact.steps = TRY_WITH(compile_tree(plan, binding), "compile the file tree");
     artifact.bootstrap = TRY_WITH(compile_bootstrap(plan, binding), "compile the bootstrap record");
+    artifact.filters = TRY(filter_digests(plan.content()));
     artifact.service = service_of(plan.content());
     return artifact;
 }

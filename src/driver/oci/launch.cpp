@@ -14,6 +14,7 @@
 
 #include "base/diagnostic.hpp"
 #include "base/failpoint.hpp"
+#include "driver/coming_up.hpp"
 #include "driver/evidence.hpp"
 #include "driver/oci/runtime.hpp"
 #include "sys/file.hpp"
@@ -23,22 +24,7 @@
 namespace sandbox::driver::oci {
 namespace {
 
-// What of crun's words enters an error.
-constexpr std::size_t kDiagnosticLimit = 4096;
 constexpr std::chrono::milliseconds kCleanDeadline{10'000};
-
-std::string drain(int diagnostics)
-{
-    std::string text;
-    char chunk[1024];
-    while (text.size() < kDiagnosticLimit) {
-        const ssize_t got = ::read(diagnostics, chunk, sizeof chunk);
-        if (got <= 0) break;
-        text.append(chunk, static_cast<std::size_t>(got));
-    }
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return escaped(text);
-}
 
 // The parent's side of one launch, until PID 1 has spoken.
 class Launch {
@@ -57,7 +43,7 @@ public:
         if (launched) return launched;
         Error error = std::move(launched).error();
         if (diagnostics_.valid())
-            if (const std::string words = drain(diagnostics_.get()); !words.empty())
+            if (const std::string words = drain_words(diagnostics_.get()); !words.empty())
                 error.with("the runtime said: " + words);
         clean_up();
         return fail(std::move(error).with("launch sandbox " + binding_.id.str()));
@@ -156,7 +142,10 @@ private:
             if (ready < 0 && errno != EINTR) return fail_errno("poll");
             if (ready == 0) return fail(Code::deadline_exceeded, "PID 1 did not speak in time");
             if (ready < 0) continue;
-            if (set[0].revents != 0) return take_init_up();
+            if (set[0].revents != 0) {
+                init_.emplace(TRY(take_init_up(channel_.get())));
+                return {};
+            }
             // crun goes once PID 1 runs; a success ends the watching, not the waiting.
             const auto status = TRY(runtime_->wait_exit(sys::Deadline::after(Millis(0))));
             if (!status) continue;
@@ -169,42 +158,15 @@ private:
         }
     }
 
-    Status take_init_up()
-    {
-        const auto packet = TRY(sys::recv_fds(channel_.get(), wire::kMaxInitPacket, 0));
-        if (packet.bytes.empty())
-            return fail(Code::unavailable, "PID 1 closed its channel before it was up");
-        const auto message = TRY(
-            wire::decode_packet(wire::Direction::to_host, std::as_bytes(std::span(packet.bytes))));
-        if (const auto* log = std::get_if<wire::InitLog>(&message))
-            return fail(Code::unavailable, "PID 1: " + escaped(log->text));
-        const auto* up = std::get_if<wire::InitUp>(&message);
-        if (up == nullptr || up->version != wire::kProtocolVersion || up->pid != 1)
-            return fail(Code::corrupt, "the first packet of PID 1 is not INIT_UP");
-        if (!packet.pid) return fail(Code::corrupt, "INIT_UP came without credentials");
-        init_.emplace(TRY_WITH(sys::Pidfd::open(*packet.pid), "PID 1"));
-        return {};
-    }
-
     void clean_up()
     {
         channel_.reset();
-        // Listed before the kill: once dead they are in no cgroup, but zombies of ours.
-        std::vector<pid_t> mine;
-        if (const auto groups = open_groups(plan_, binding_)) {
-            if (auto processes = groups->top->processes()) mine = *processes;
-            // Reported by the census of whoever called; here there is only the first error.
-            [[maybe_unused]] const auto killed = groups->top->kill_all(
-                sys::Deadline::after(kCleanDeadline));
-        }
-        if (runtime_ && !reaped_) {
-            // It may have failed before it joined any cgroup.
-            [[maybe_unused]] const auto sent = runtime_->send_signal(SIGKILL);
-            [[maybe_unused]] const auto gone = runtime_->wait_exit(
-                sys::Deadline::after(kCleanDeadline));
-        }
-        // PID 1 and the like came to us as orphans.
-        for (const pid_t pid : mine) ::waitpid(pid, nullptr, 0);
+        end_sandbox(plan_, binding_);
+        if (!runtime_ || reaped_) return;
+        // It may have failed before it joined any cgroup; or it was reaped as one of those in them.
+        [[maybe_unused]] const auto sent = runtime_->send_signal(SIGKILL);
+        [[maybe_unused]] const auto gone = runtime_->wait_exit(
+            sys::Deadline::after(kCleanDeadline));
     }
 
     const plan::ExecutionPlan& plan_;
@@ -239,6 +201,7 @@ class OciBackend final : public Backend {
 public:
     profile::Driver driver() const noexcept override { return profile::Driver::oci; }
     Whereabouts whereabouts() const noexcept override { return Whereabouts::host; }
+    const char* step() const noexcept override { return "crun"; }
 
     std::span<const std::string_view> programs() const noexcept override
     {

@@ -27,6 +27,10 @@ SANDBOXCTL = os.path.join(BIN, 'sandboxctl')
 SANDBOXD = os.path.join(BIN, 'sandboxd')
 # 'daemon': every root has a sandboxd of its own, and sandboxctl does its work through that.
 SERVICE = os.environ.get('SANDBOX_TEST_SERVICE', 'embedded')
+# The driver of every profile that pins none: the same cases, whatever isolates.
+DRIVER = os.environ.get('SANDBOX_TEST_DRIVER', '')
+# What its launch is called in timings, audit and failpoints.
+LAUNCH_STEP = {'native': 'box', 'microvm': 'launch'}.get(DRIVER, 'crun')
 ATTACKER = os.environ.get('SANDBOX_ATTACKER', '')
 # How much longer than on an idle machine everything may take: a test host without acceleration
 # needs more. What the product itself promises to do in a time is not stretched by it.
@@ -168,8 +172,9 @@ class Root:
         self.children = []
         os.makedirs(os.path.join(self.path, 'etc/sandbox/org.d'))
         os.mkdir(self.work, 0o755)
+        chosen = f'default_driver = "{DRIVER}"\n' if DRIVER and 'default_driver' not in config else ''
         self.write(os.path.join(self.path, 'etc/sandbox/config.toml'),
-                   f'version = 1\ncgroup_parent = "{self.parent}"\n{config}')
+                   f'version = 1\ncgroup_parent = "{self.parent}"\n{chosen}{config}')
         self.daemon = None
         self.socket = os.path.join(self.path, 'run/sandbox/sandboxd.sock')
         if SERVICE == 'daemon':

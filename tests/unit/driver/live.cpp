@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "driver/groups.hpp"
+#include "driver/resources.hpp"
 #include "sys/artifact/sealed.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
@@ -82,7 +83,7 @@ LiveSandbox::~LiveSandbox() { EXPECT_EQ(stop(), ""); }
 std::string LiveSandbox::start()
 {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    auto made = oci::compile(*plan, binding);
+    auto made = compile(*plan, binding);
     if (!made) return made.error().message();
     artifact = std::move(*made);
     const auto programs = sealed_programs((*plan)->artifacts);
@@ -90,13 +91,15 @@ std::string LiveSandbox::start()
     const auto missing = list_placeholders(artifact->steps);
     if (!missing) return missing.error().message();
     for (const auto& placeholder : *missing) {
-        const auto identity = create_placeholder(placeholder);
+        const auto identity = make_placeholder(binding.id, placeholder.path.str(),
+                                               PlaceholderType::file);
         if (!identity) return identity.error().message();
         placeholders.emplace_back(placeholder, *identity);
     }
     const auto groups = make_groups(*plan, binding);
     if (!groups) return groups.error().message();
-    auto result = oci::launch(*plan, binding, *artifact, *programs, {.groups = &*groups});
+    auto result = find_backend((*plan)->driver)
+                      ->launch(*plan, binding, *artifact, *programs, {.groups = &*groups});
     if (!result) return result.error().message();
     launched.emplace(std::move(*result));
     control = std::make_unique<Peer>(
@@ -177,9 +180,13 @@ std::string LiveSandbox::stop()
     launched.reset();
     if (const auto removed = remove_cgroups(binding.cgroup); !removed)
         trouble += removed.error().message();
-    for (const auto& [placeholder, identity] : placeholders)
-        if (const auto removed = remove_placeholder(placeholder, identity); !removed)
-            trouble += removed.error().message();
+    for (const auto& [placeholder, identity] : placeholders) {
+        const ledger::Entry entry{.sandbox = binding.id,
+                                  .kind = ledger::EntryKind::placeholder,
+                                  .name = placeholder.path.str(),
+                                  .identity = ledger::encode(identity)};
+        if (const auto removed = undo(entry, {}); !removed) trouble += removed.error().message();
+    }
     placeholders.clear();
     return trouble;
 }

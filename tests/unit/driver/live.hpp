@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "../guest/peer.hpp"
+#include "driver/backend.hpp"
 #include "driver/evidence.hpp"
-#include "driver/oci/launch.hpp"
 #include "driver/placeholder.hpp"
 #include "fixture.hpp"
 
@@ -33,7 +33,7 @@ private:
 // crun and sandbox-init of this machine; the digests are those of `artifacts`.
 Result<SealedPrograms> sealed_programs(const std::map<std::string, std::string>& artifacts);
 
-// A real sandbox: crun, sandbox-init, cgroups of its own below /sandbox-test-PID. Gone with the
+// A real sandbox of the plan's driver: sandbox-init, cgroups of its own below /sandbox-test-PID. Gone with the
 // object.
 class LiveSandbox {
 public:
@@ -55,7 +55,7 @@ public:
     ScratchDir scratch;
     Binding binding;
     std::optional<plan::ExecutionPlan> plan;
-    std::optional<oci::OciArtifact> artifact;
+    ArtifactPtr artifact;
     std::optional<Launched> launched;
     std::vector<std::pair<Placeholder, sys::FileIdentity>> placeholders;
     std::unique_ptr<Peer> control;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,12 +13,14 @@
 
 #include "canon/canon.hpp"
 #include "driver/groups.hpp"
+#include "driver/native/launch.hpp"
+#include "driver/oci/launch.hpp"
 #include "live.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
 #include "sys/procfs.hpp"
 
-// A real crun, a real sandbox-init, as root.
+// A real crun, a real confine, a real sandbox-init, as root.
 namespace sandbox::driver::test {
 namespace {
 
@@ -52,14 +57,25 @@ std::string make_folder(const std::string& path, uid_t owner = 1000)
     return path;
 }
 
+class Launch : public ::testing::TestWithParam<profile::Driver> {};
+
+std::string name_of(const ::testing::TestParamInfo<profile::Driver>& driver)
+{
+    return std::string(profile::to_string(driver.param));
+}
+
 }  // namespace
 
-TEST(OciLaunch, RunsASessionWithEveryControlWitnessed)
+// One behaviour for every driver that runs on the host's kernel.
+INSTANTIATE_TEST_SUITE_P(Driver, Launch,
+                         ::testing::Values(profile::Driver::oci, profile::Driver::native), name_of);
+
+TEST_P(Launch, RunsASessionWithEveryControlWitnessed)
 {
     const std::size_t mounts_before = mounts_seen();
     std::vector<std::string> folders;
     {
-        LiveSandbox box(plain_content());
+        LiveSandbox box(plain_content(GetParam()));
         ASSERT_EQ(box.start(), "");
         const auto seen = observe_sandbox(*box.plan, box.binding, *box.launched);
         ASSERT_TRUE(seen) << seen.error().message();
@@ -80,11 +96,11 @@ TEST(OciLaunch, RunsASessionWithEveryControlWitnessed)
 }
 
 // crun gives its standard streams to the container's root: the host's /dev/null must not be one.
-TEST(OciLaunch, LeavesTheHostsNullDeviceAlone)
+TEST_P(Launch, LeavesTheHostsNullDeviceAlone)
 {
     const auto before = stat_of("/dev/null");
     {
-        LiveSandbox box(plain_content());
+        LiveSandbox box(plain_content(GetParam()));
         ASSERT_EQ(box.start(), "");
     }
     const auto after = stat_of("/dev/null");
@@ -92,9 +108,9 @@ TEST(OciLaunch, LeavesTheHostsNullDeviceAlone)
     EXPECT_EQ(before.st_mode, after.st_mode);
 }
 
-TEST(OciLaunch, RunsNothingOfTheServiceBeforeGo)
+TEST_P(Launch, RunsNothingOfTheServiceBeforeGo)
 {
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     ScratchDir grant;
     ASSERT_EQ(::chown(grant.path().c_str(), 1000, 1000), 0);
     content.mounts = {{profile::MountType::bind, HostPath(grant.path()), GuestPath("/work"), false,
@@ -133,9 +149,9 @@ TEST(OciLaunch, RunsNothingOfTheServiceBeforeGo)
     EXPECT_EQ(status.st_uid, 1000U);  // the idmapped mount wrote it as the user it is on the host
 }
 
-TEST(OciLaunch, HidesTheHostAndRefusesWhatReachesForIt)
+TEST_P(Launch, HidesTheHostAndRefusesWhatReachesForIt)
 {
-    LiveSandbox box(plain_content());
+    LiveSandbox box(plain_content(GetParam()));
     ASSERT_EQ(box.start(), "");
     const Ran ran = box.shell(
         "s1",
@@ -153,14 +169,14 @@ TEST(OciLaunch, HidesTheHostAndRefusesWhatReachesForIt)
     EXPECT_EQ(box.shell("s2", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
 }
 
-TEST(OciLaunch, GrantsTheUserItsOwnFilesAndNobodyElses)
+TEST_P(Launch, GrantsTheUserItsOwnFilesAndNobodyElses)
 {
     ScratchDir grant;
     const std::string mine = make_folder(grant.path() + "/mine");
     make_file(mine + "/own", "own");
     make_file(mine + "/foreign", "foreign", 2345, 0600);
     make_file(mine + "/root", "root", 0, 0600);
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.mounts = {{profile::MountType::bind, HostPath(mine), GuestPath("/work"), false,
                        plan::Ownership::idmap_user, std::nullopt, 0}};
     LiveSandbox box(content);
@@ -177,14 +193,14 @@ TEST(OciLaunch, GrantsTheUserItsOwnFilesAndNobodyElses)
     EXPECT_EQ(stat_of((mine + "/made").c_str()).st_mode & 07000, 0U);
 }
 
-TEST(OciLaunch, KeepsMasksWhereTheyAreWhenAncestorsAreRenamed)
+TEST_P(Launch, KeepsMasksWhereTheyAreWhenAncestorsAreRenamed)
 {
     ScratchDir grant;
     const std::string top = make_folder(grant.path() + "/top");
     make_folder(top + "/a");
     make_folder(top + "/a/b");
     make_file(top + "/a/b/secret", "secret");
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.mounts = {{profile::MountType::bind, HostPath(top), GuestPath("/work"), false,
                        plan::Ownership::idmap_user, std::nullopt, 0}};
     content.masks = {GuestPath("/work/a/b/missing"), GuestPath("/work/a/b/secret")};
@@ -205,8 +221,12 @@ TEST(OciLaunch, KeepsMasksWhereTheyAreWhenAncestorsAreRenamed)
     EXPECT_EQ(stat_of((top + "/a/b/secret").c_str()).st_size, 6);
 }
 
-TEST(OciLaunch, RunsAFolderAsRootWithoutChangingIt)
+TEST_P(Launch, RunsAFolderAsRootWithoutChangingIt)
 {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP()
+        << "fact: sandbox-init with sanitizers is not static, and this root has no libraries";
+#endif
     ScratchDir tree;
     const std::string root = make_folder(tree.path() + "/root", 0);
     for (const char* name : {"/usr", "/etc", "/tmp", "/dev", "/proc"}) make_folder(root + name, 0);
@@ -216,7 +236,7 @@ TEST(OciLaunch, RunsAFolderAsRootWithoutChangingIt)
         GTEST_SKIP() << "fact: no static program at " << busybox;
     ASSERT_EQ(std::system(("cp " + busybox + " " + root + "/usr/bin/sh").c_str()), 0);
     ASSERT_EQ(::symlink("usr/bin", (root + "/bin").c_str()), 0);
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.rootfs.kind = "dir";
     content.rootfs.source = HostPath(root);
     content.rootfs.strategy = plan::RootfsStrategy::overlay_tmpfs;
@@ -231,9 +251,9 @@ TEST(OciLaunch, RunsAFolderAsRootWithoutChangingIt)
     EXPECT_NE(::access((root + "/etc/hostname").c_str(), F_OK), 0);
 }
 
-TEST(OciLaunch, KillsAMemoryHogAndNotPidOne)
+TEST_P(Launch, KillsAMemoryHogAndNotPidOne)
 {
-    LiveSandbox box(plain_content());
+    LiveSandbox box(plain_content(GetParam()));
     ASSERT_EQ(box.start(), "");
     const auto peer = box.session("hog");
     peer->send(exec_open(*box.plan, {"/bin/sh", "-c", "a=x; while :; do a=$a$a; done"}));
@@ -245,9 +265,9 @@ TEST(OciLaunch, KillsAMemoryHogAndNotPidOne)
     EXPECT_EQ(box.shell("after", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
 }
 
-TEST(OciLaunch, EndsWithItsChannelAndLeavesNoProcess)
+TEST_P(Launch, EndsWithItsChannelAndLeavesNoProcess)
 {
-    LiveSandbox box(plain_content());
+    LiveSandbox box(plain_content(GetParam()));
     ASSERT_EQ(box.start(), "");
     const auto peer = box.session("long");
     peer->send(exec_open(*box.plan, {"/bin/sh", "-c", "sleep 1000 & sleep 1000"}));
@@ -261,9 +281,9 @@ TEST(OciLaunch, EndsWithItsChannelAndLeavesNoProcess)
     EXPECT_TRUE(*ended);
 }
 
-TEST(OciLaunch, LetsAWritableRootBeWrittenAndLeavesTheHostAsItWas)
+TEST_P(Launch, LetsAWritableRootBeWrittenAndLeavesTheHostAsItWas)
 {
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.rootfs.read_only = false;
     content.rootfs.strategy = plan::RootfsStrategy::overlay_tmpfs;
     content.rootfs.ownership = plan::Ownership::idmap_all;
@@ -282,9 +302,9 @@ TEST(OciLaunch, LetsAWritableRootBeWrittenAndLeavesTheHostAsItWas)
     EXPECT_NE(::access(("/usr/" + name).c_str(), F_OK), 0);
 }
 
-TEST(OciLaunch, KeepsTheWorkloadsCapabilitiesAndNoOther)
+TEST_P(Launch, KeepsTheWorkloadsCapabilitiesAndNoOther)
 {
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.security.capabilities = {"CAP_NET_BIND_SERVICE"};
     LiveSandbox box(content);
     ASSERT_EQ(box.start(), "");
@@ -295,9 +315,9 @@ TEST(OciLaunch, KeepsTheWorkloadsCapabilitiesAndNoOther)
             << ran.out;
 }
 
-TEST(OciLaunch, SharesTheHostsNetworkOnlyWhereThePlanSaysSo)
+TEST_P(Launch, SharesTheHostsNetworkOnlyWhereThePlanSaysSo)
 {
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.network.mode = profile::NetworkMode::host;
     std::erase(content.security.namespaces, "net");
     content.security.landlock_abi = 6;
@@ -312,7 +332,7 @@ TEST(OciLaunch, SharesTheHostsNetworkOnlyWhereThePlanSaysSo)
     EXPECT_EQ(ran.out, std::string(host) + "\n");
 }
 
-TEST(OciLaunch, PlacesMountsInsideMounts)
+TEST_P(Launch, PlacesMountsInsideMounts)
 {
     ScratchDir grant;
     const std::string outer = make_folder(grant.path() + "/outer");
@@ -321,7 +341,7 @@ TEST(OciLaunch, PlacesMountsInsideMounts)
     make_file(inner + "/f", "inner");
     make_file(grant.path() + "/file", "single");
     using profile::MountType;
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.mounts = {
         {MountType::bind, HostPath(grant.path() + "/file"), GuestPath("/opt/one/file"), true,
          plan::Ownership::idmap_user, std::nullopt, 0},
@@ -376,7 +396,7 @@ private:
 
 // On a hybrid host the v2 hierarchy may keep a controller nobody else wanted: enough to walk the
 // whole v2 path (births into cgroups, controllers passed on, leaves joined from inside).
-TEST(OciLaunch, JoinsCgroupsOfTheUnifiedHierarchy)
+TEST_P(Launch, JoinsCgroupsOfTheUnifiedHierarchy)
 {
     const auto host = sys::cgroup::detect();
     ASSERT_TRUE(host);
@@ -385,7 +405,7 @@ TEST(OciLaunch, JoinsCgroupsOfTheUnifiedHierarchy)
         GTEST_SKIP() << "fact: no v2 hierarchy with a controller is mounted here";
     const bool hugetlb = std::ranges::find(unified->controllers, "hugetlb") !=
                          unified->controllers.end();
-    plan::PlanContent content = plain_content();
+    plan::PlanContent content = plain_content(GetParam());
     content.resources.version = plan::CgroupVersion::v2;
     content.resources.controllers = {hugetlb ? "hugetlb" : "pids"};
     content.resources.control = {};
@@ -407,9 +427,9 @@ TEST(OciLaunch, JoinsCgroupsOfTheUnifiedHierarchy)
     EXPECT_EQ(ran.exit, (wire::Exit{wire::ExitOutcome::exited, 6}));
 }
 
-TEST(OciLaunch, PowersOffInsideItsNamespaceOnly)
+TEST_P(Launch, PowersOffInsideItsNamespaceOnly)
 {
-    LiveSandbox box(plain_content());
+    LiveSandbox box(plain_content(GetParam()));
     ASSERT_EQ(box.start(), "");
     box.control->send(wire::Poweroff{});
     EXPECT_TRUE(box.control->control<wire::PoweroffAck>());
@@ -417,9 +437,9 @@ TEST(OciLaunch, PowersOffInsideItsNamespaceOnly)
     EXPECT_TRUE(ended.value_or(false));
 }
 
-TEST(OciLaunch, StopsAForkBombAtItsLimit)
+TEST_P(Launch, StopsAForkBombAtItsLimit)
 {
-    LiveSandbox box(plain_content());
+    LiveSandbox box(plain_content(GetParam()));
     ASSERT_EQ(box.start(), "");
     const Ran ran = box.shell("bomb", "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); "
                                       "done; echo all");
@@ -427,9 +447,9 @@ TEST(OciLaunch, StopsAForkBombAtItsLimit)
     EXPECT_EQ(box.shell("after", "exit 0").exit, (wire::Exit{wire::ExitOutcome::exited, 0}));
 }
 
-TEST(OciEvidence, ReadsLimitsAnewThroughGroupsThatWereOpenedOnce)
+TEST_P(Launch, ReadsLimitsAnewThroughGroupsThatWereOpenedOnce)
 {
-    LiveSandbox box(plain_content());
+    LiveSandbox box(plain_content(GetParam()));
     ASSERT_EQ(box.start(), "");
     const auto groups = open_groups(*box.plan, box.binding);
     ASSERT_TRUE(groups) << groups.error().message();
@@ -475,19 +495,55 @@ TEST(OciLaunch, RefusesAConfigThatIsNotWhatWasCompiled)
         << launched.error().message();
 }
 
-TEST(OciLaunch, RefusesSourcesThatReachTheHost)
+TEST_P(Launch, RefusesSourcesThatReachTheHost)
 {
     ScratchDir folder;
     const std::string link = folder.path() + "/link";
     ASSERT_EQ(::symlink("/proc", link.c_str()), 0);
     for (const std::string& source : {std::string("/"), std::string("/run"), link}) {
-        plan::PlanContent content = plain_content();
+        plan::PlanContent content = plain_content(GetParam());
         content.mounts = {{profile::MountType::bind, HostPath(source), GuestPath("/work"), true,
                            plan::Ownership::overflow, std::nullopt, 0}};
         LiveSandbox box(content);
         const std::string error = box.start();
         EXPECT_NE(error.find("never granted"), std::string::npos) << source << ": " << error;
     }
+}
+
+TEST(NativeLaunch, SaysWhatFailedInsideAndLeavesNothing)
+{
+    LiveSandbox box(plain_content(profile::Driver::native));
+    auto artifact = native::compile(*box.plan, box.binding);
+    ASSERT_TRUE(artifact);
+    artifact->box.hostname = std::string(100, 'x');  // longer than the kernel takes
+    const auto programs = sealed_programs(box.plan->content().artifacts);
+    ASSERT_TRUE(programs) << programs.error().message();
+    ASSERT_TRUE(create_cgroups(*box.plan, box.binding));
+    const auto launched = native::launch(*box.plan, box.binding, *artifact, *programs);
+    ASSERT_FALSE(launched);
+    EXPECT_NE(launched.error().message().find("sethostname"), std::string::npos)
+        << launched.error().message();
+    EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child was left";
+}
+
+// Whatever a root inside regained: mount, pid and ipc namespaces are not its own.
+TEST(NativeLaunch, KeepsTheMountNamespaceOutOfTheBoxesReach)
+{
+    LiveSandbox box(plain_content(profile::Driver::native));
+    ASSERT_EQ(box.start(), "");
+    const auto owner = [&](const std::string& name) {
+        const auto process = sys::ProcDir::open(box.launched->init_pid);
+        const auto space = process->open_namespace(name);
+        const sys::UniqueFd user(::ioctl(space->get(), NS_GET_USERNS));
+        struct stat status{};
+        ::fstat(user.get(), &status);
+        return status.st_ino;
+    };
+    const auto inside =
+        stat_of(("/proc/" + std::to_string(box.launched->init_pid) + "/ns/user").c_str()).st_ino;
+    const auto here = stat_of("/proc/self/ns/user").st_ino;
+    for (const char* name : {"mnt", "pid", "ipc", "uts"}) EXPECT_EQ(owner(name), here) << name;
+    EXPECT_EQ(owner("net"), inside);
 }
 
 TEST(OciLaunch, RefusesAnotherProgramThanThePlanned)
