@@ -31,6 +31,8 @@ class Innocents:
         done = root.ctl('run', '-d', '--name', 'bystander', root.profile('bystander'), '--', '/bin/sleep', '1000')
         assert done.code == 0, done
         self.id = root.one('bystander')['id']
+        # crun ends by itself a moment after its sandbox runs.
+        until(lambda: not any('crun' in program_of(pid) for pid in members(root, self.id)), 'the end of crun')
         self.processes = self.look()
 
     def look(self):
@@ -45,6 +47,13 @@ class Innocents:
         out = self.watcher.stdout.read()
         same((self.watcher.wait(PATIENCE), out), (0, b''), 'an innocent process got no signal')
         same(self.root.ctl('rm', '-f', 'bystander').code, 0, 'the innocent sandbox can still be removed')
+
+
+def program_of(pid):
+    try:
+        return os.readlink(f'/proc/{pid}/exe')
+    except OSError:
+        return ''
 
 
 def members(root, sandbox):
