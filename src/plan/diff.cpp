@@ -110,8 +110,9 @@ std::vector<Change> diff(const ExecutionPlan& from, const ExecutionPlan& to)
     new_json.erase("request");
     if (!same_request) {
         // These follow from the keys named above and would only repeat them.
-        for (const char* key : {"process", "rootfs", "mounts", "masks", "network", "resources",
-                                "security", "controls", "unenforced", "warnings", "facts"}) {
+        for (const char* key :
+             {"process", "rootfs", "mounts", "masks", "network", "resources", "security", "microvm",
+              "controls", "unenforced", "warnings", "facts"}) {
             old_json.erase(key);
             new_json.erase(key);
         }

@@ -97,27 +97,57 @@ std::string_view meaning(profile::NetworkMode mode)
     return {};
 }
 
+void machine_lines(Table& table, const MicrovmPlan& microvm)
+{
+    const bool emulated = microvm.accelerator == Accelerator::tcg;
+    table.line("machine", std::to_string(microvm.cpus) +
+                              (microvm.cpus == 1 ? " CPU, " : " CPUs, ") + format(microvm.memory) +
+                              ", and " + format(microvm.overhead) + " for the VMM, " +
+                              (emulated ? "EMULATED (tcg)" : "by hardware (kvm)"));
+    if (!microvm.guest_release.empty()) {
+        table.line("machine", "kernel " + microvm.guest_release + " (" + microvm.guest_arch + ")");
+    }
+    for (const SharePlan& share : microvm.shares) {
+        table.line("machine", padded("share", kNameWidth) + share.source.str() +
+                                  (share.read_only ? ", read-only" : ", writable"));
+    }
+}
+
+constexpr std::string_view kInGuest = "guest.";
+
+// "limit.pids" of "guest.limit.pids": what a control is about, wherever it is held.
+std::string_view subject(const Control& control)
+{
+    std::string_view name = control.name;
+    if (name.starts_with(kInGuest)) name.remove_prefix(kInGuest.size());
+    return name;
+}
+
 bool is_limit(const Control& control)
 {
-    return control.name.starts_with("limit.") || control.name.starts_with("rlimit.");
+    const std::string_view name = subject(control);
+    return name.starts_with("limit.") || name.starts_with("rlimit.") ||
+           name.starts_with("vmm.limit.");
 }
 
 // What the lines above have already said, or what only repeats a namespace.
 bool is_told(const Control& control)
 {
-    return is_limit(control) || control.name.starts_with("namespace.") ||
-           control.name.starts_with("mount:") || control.name.starts_with("mask:") ||
-           control.name.starts_with("process.") || control.name == "rootfs" ||
-           control.name == "network.none";
+    const std::string_view name = subject(control);
+    return is_limit(control) || name.starts_with("namespace.") || name.starts_with("mount:") ||
+           name.starts_with("mask:") || name.starts_with("process.") ||
+           name.starts_with("share:") || name == "vmm.accelerator" || name == "rootfs" ||
+           name == "network.none";
 }
 
 // Bytes and CPUs as the profile spells them; everything else as the kernel does.
 std::string readable(const PlanContent& plan, const Control& control)
 {
-    if (control.name == "limit.cpu" && plan.request.resources.cpus) {
+    const std::string_view name = subject(control);
+    if (name.ends_with("limit.cpu") && plan.request.resources.cpus) {
         return format(*plan.request.resources.cpus);
     }
-    if (control.name != "limit.memory" && control.name != "limit.swap") return control.planned;
+    if (!name.ends_with("limit.memory") && !name.ends_with("limit.swap")) return control.planned;
     const auto bytes = parse_bytes(control.planned);
     return bytes ? format(*bytes) : control.planned;
 }
@@ -125,14 +155,16 @@ std::string readable(const PlanContent& plan, const Control& control)
 void limit_lines(Table& table, const PlanContent& plan)
 {
     for (const Control& control : plan.controls) {
-        if (!is_limit(control) || control.name.starts_with("limit.control.")) continue;
-        if (control.name == "limit.cpu_period") continue;  // told by limit.cpu
-        const std::size_t dot = control.name.find('.');
-        const std::string value = readable(plan, control);
-        const std::string name = control.name.starts_with("rlimit.") ? control.name
-                                                                     : control.name.substr(dot + 1);
-        table.line("limits",
-                   padded(name, kNameWidth) + padded(value, kLabelWidth) + control.mechanism);
+        const std::string_view name = subject(control);
+        if (!is_limit(control) || name.starts_with("limit.control.")) continue;
+        if (name.ends_with("limit.cpu_period")) continue;  // told by limit.cpu
+        // "pids", "rlimit.nofile", "guest.pids", "vmm.memory"
+        std::string shown = control.name;
+        const std::size_t word = shown.find("limit.");
+        if (word == 0 || shown[word - 1] == '.')
+            shown.erase(word, std::string_view("limit.").size());
+        table.line("limits", padded(std::move(shown), kNameWidth) +
+                                 padded(readable(plan, control), kLabelWidth) + control.mechanism);
     }
 }
 
@@ -166,6 +198,7 @@ std::string render_table(const ExecutionPlan& plan)
                                 std::string(to_string(content.isolation_class)) + ": " +
                                 std::string(meaning(content.isolation_class)));
     table.line("driver", std::string(profile::to_string(content.driver)));
+    if (content.microvm) machine_lines(table, *content.microvm);
     process_lines(table, content.process);
     filesystem_lines(table, content);
     table.line("network", std::string(meaning(content.network.mode)));

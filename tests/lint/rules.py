@@ -30,7 +30,8 @@ WALL_READERS = {
 # Compiled only into crash-sweep builds (release.py).
 IMPURE = ('src/base/failpoint',)
 PURE = ('src/base/', 'src/canon/', 'src/wire/', 'src/facts/', 'src/profile/', 'src/plan/', 'src/policy/',
-        'src/audit/', 'src/resolve/', 'src/driver/oci/compile')
+        'src/audit/', 'src/resolve/', 'src/driver/oci/compile',
+        'src/driver/microvm/compile', 'src/driver/microvm/shares')
 
 
 def is_call(code, at):
