@@ -102,7 +102,7 @@ Items observe(const std::optional<MachineGroups>& groups, std::size_t modules)
     }
     items.emplace_back("modules", std::to_string(modules));
     if (groups)
-        for (auto& item : groups->report()) items.push_back(std::move(item));
+        for (const auto& item : groups->report()) items.push_back(item);
     add_mounts(items);
     return items;
 }

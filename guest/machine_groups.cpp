@@ -11,15 +11,12 @@ namespace sandbox::guest {
 namespace {
 
 constexpr const char* kMount = "/sys/fs/cgroup";
+constexpr const char* kControl = "control";
 constexpr const char* kWorkload = "workload";
 constexpr const char* kControllers = "+cpu +memory +pids";
 constexpr std::size_t kMostBytes = 4096;
-constexpr const char* kReported[] = {"memory.max", "pids.max", "cpu.max", "cgroup.controllers"};
 
-std::string word(std::uint64_t limit)
-{
-    return limit == wire::kNoLimit ? "max" : std::to_string(limit);
-}
+using Items = std::vector<std::pair<std::string, std::string>>;
 
 Result<std::string> read_back(int dir, const std::string& name)
 {
@@ -36,11 +33,19 @@ Status set(int dir, const std::string& name, const std::string& value)
     return fail(Code::conflict, name + ": wanted " + value + ", found " + found);
 }
 
-// The kernel counts memory in pages.
-std::uint64_t whole_pages(std::uint64_t bytes)
+Status set_all(int dir, const std::vector<wire::MachineLimit>& limits)
 {
-    constexpr std::uint64_t kPage = 4096;
-    return bytes == wire::kNoLimit ? bytes : bytes / kPage * kPage;
+    for (const wire::MachineLimit& limit : limits) TRY_VOID(set(dir, limit.file, limit.value));
+    return {};
+}
+
+Items read_all(int dir, const std::string& group, const std::vector<wire::MachineLimit>& limits)
+{
+    Items items;
+    for (const wire::MachineLimit& limit : limits)
+        if (auto value = read_back(dir, limit.file))
+            items.emplace_back(group + limit.file, std::move(*value));
+    return items;
 }
 
 }  // namespace
@@ -49,14 +54,20 @@ Result<MachineGroups> MachineGroups::make(const wire::Machine& machine)
 {
     const auto top = TRY(sys::open_dir(kMount));
     TRY_VOID(sys::write_control_at(top.get(), "cgroup.subtree_control", kControllers));
+    TRY_VOID(sys::mkdir_at(top.get(), kControl, 0755));
     TRY_VOID(sys::mkdir_at(top.get(), kWorkload, 0755));
-    auto workload = TRY(sys::open_at(top.get(), kWorkload, O_RDONLY | O_DIRECTORY));
-    TRY_VOID(set(workload.get(), "memory.max", word(whole_pages(machine.memory_max))));
-    TRY_VOID(set(workload.get(), "pids.max", word(machine.pids_max)));
-    TRY_VOID(set(workload.get(), "cpu.max",
-                 word(machine.cpu_quota_us) + " " + std::to_string(machine.cpu_period_us)));
-    TRY_VOID(sys::write_control_at(workload.get(), "cgroup.subtree_control", kControllers));
-    return MachineGroups(std::move(workload));
+    const auto control = TRY(sys::open_at(top.get(), kControl, O_RDONLY | O_DIRECTORY));
+    TRY_VOID(set_all(control.get(), machine.control));
+    if (!machine.control.empty())
+        TRY_VOID(sys::write_control_at(control.get(), "cgroup.procs", "0"));
+    MachineGroups groups(TRY(sys::open_at(top.get(), kWorkload, O_RDONLY | O_DIRECTORY)));
+    const int workload = groups.workload_.get();
+    TRY_VOID(set_all(workload, machine.workload));
+    TRY_VOID(sys::write_control_at(workload, "cgroup.subtree_control", kControllers));
+    groups.report_ = read_all(workload, "cgroup.", machine.workload);
+    for (auto& item : read_all(control.get(), "control.cgroup.", machine.control))
+        groups.report_.push_back(std::move(item));
+    return groups;
 }
 
 sys::UniqueFd MachineGroups::make_leaf(const std::string& session)
@@ -99,15 +110,6 @@ std::uint64_t MachineGroups::oom_kills() const
     const char* begin = text->c_str() + at + 1 + kField.size();
     std::from_chars(begin, text->c_str() + text->size(), count);
     return count;
-}
-
-std::vector<std::pair<std::string, std::string>> MachineGroups::report() const
-{
-    std::vector<std::pair<std::string, std::string>> items;
-    for (const char* name : kReported)
-        if (auto value = read_back(workload_.get(), name))
-            items.emplace_back(std::string("cgroup.") + name, std::move(*value));
-    return items;
 }
 
 }  // namespace sandbox::guest

@@ -13,8 +13,8 @@
 
 namespace sandbox::guest {
 
-// The guest's own cgroup v2: PID 1 stays at the top, every session is born in a leaf of the
-// workload, which has the limits. So a memory hog never takes PID 1 with it.
+// The guest's own cgroup v2: every session is born in a leaf of the workload, which has the limits;
+// PID 1 has a group of its own, where it has limits. So a memory hog never takes PID 1 with it.
 class MachineGroups {
 public:
     // Sets the limits and reads them back; a kernel that will not have one is an error.
@@ -27,7 +27,7 @@ public:
     // In all sessions so far.
     std::uint64_t oom_kills() const;
     // What is in force: name and value, as read back.
-    std::vector<std::pair<std::string, std::string>> report() const;
+    const std::vector<std::pair<std::string, std::string>>& report() const { return report_; }
 
 private:
     explicit MachineGroups(sys::UniqueFd workload) : workload_(std::move(workload)) {}
@@ -37,6 +37,7 @@ private:
     std::map<std::string, std::string> leaves_;  // by session
     std::vector<std::string> dying_;             // killed, not empty yet
     std::uint32_t next_ = 1;
+    std::vector<std::pair<std::string, std::string>> report_;
 };
 
 }  // namespace sandbox::guest

@@ -30,6 +30,16 @@ bool is_absolute(std::string_view path)
     return path.size() > 1 && path.front() == '/' && is_below(path.substr(1));
 }
 
+// "memory.max": a controller and what it controls, never a way out of the folder.
+bool is_control_file(std::string_view name)
+{
+    const auto dot = name.find('.');
+    if (dot == 0 || dot == std::string_view::npos || name.starts_with("cgroup.")) return false;
+    return std::ranges::all_of(name, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_';
+    });
+}
+
 bool has_good_paths(const MachineStep& step)
 {
     using enum MachineStepKind;
@@ -72,6 +82,16 @@ void visit_paths(A& a, const char* what, In<A, std::vector<std::string>> paths)
 }
 
 template <class A>
+void visit_limits(A& a, const char* what, In<A, std::vector<MachineLimit>> limits)
+{
+    a.list(what, limits, 32, [what](auto& archive, auto& limit) {
+        archive.text(what, limit.file, 64, Text::c_string);
+        archive.text(what, limit.value, 256, Text::c_string);
+        archive.require(is_control_file(limit.file), what);
+    });
+}
+
+template <class A>
 void visit(A& a, In<A, Machine> m)
 {
     a.version(m.version, kProtocolVersion);
@@ -86,11 +106,8 @@ void visit(A& a, In<A, Machine> m)
     visit_paths(a, "masked", m.masked);
     visit_paths(a, "read_only", m.read_only);
     a.boolean("loopback", m.loopback);
-    a.number("memory_max", m.memory_max);
-    a.number("pids_max", m.pids_max);
-    a.number("cpu_quota_us", m.cpu_quota_us);
-    a.number("cpu_period_us", m.cpu_period_us);
-    a.require(m.cpu_period_us != 0, "cpu_period_us");
+    visit_limits<A>(a, "workload", m.workload);
+    visit_limits<A>(a, "control", m.control);
 }
 
 template Result<ByteVector> encode(const Machine&);

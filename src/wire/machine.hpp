@@ -13,8 +13,6 @@
 // make of its shares, and its own limits. docs/protocol.md, "Guest machine".
 namespace sandbox::wire {
 
-inline constexpr std::uint64_t kNoLimit = UINT64_MAX;
-
 // A virtiofs device, mounted at /shares/TAG of the guest, where only PID 1 is. Read-only is enforced
 // on the host's side; said here too, it is enforced twice.
 struct MachineShare {
@@ -56,6 +54,13 @@ struct MachineStep {
     bool operator==(const MachineStep&) const = default;
 };
 
+// Written to the file, then read back and compared.
+struct MachineLimit {
+    std::string file;   // 64: "memory.max"; lower-case letters, digits, '.' and '_'
+    std::string value;  // 256: exactly what the file must read back
+    bool operator==(const MachineLimit&) const = default;
+};
+
 struct Machine {
     static constexpr std::uint8_t kType = 0xE1;
     std::uint16_t version = kProtocolVersion;
@@ -67,11 +72,9 @@ struct Machine {
     std::vector<std::string> masked;
     std::vector<std::string> read_only;
     bool loopback = false;  // `lo` comes up with READY
-    // The guest's own cgroup v2 limits of all sessions together; kNoLimit where there is none.
-    std::uint64_t memory_max = kNoLimit;
-    std::uint64_t pids_max = kNoLimit;
-    std::uint64_t cpu_quota_us = kNoLimit;  // in each period
-    std::uint64_t cpu_period_us = 100'000;  // not 0
+    // The guest's own cgroup v2, in write order: of all sessions together, and of PID 1. 32 each.
+    std::vector<MachineLimit> workload;
+    std::vector<MachineLimit> control;
     bool operator==(const Machine&) const = default;
 };
 

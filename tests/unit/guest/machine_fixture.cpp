@@ -19,7 +19,7 @@ namespace sandbox::guest::test {
 namespace {
 
 constexpr Millis kBoot{90'000};  // docs/protocol.md, under emulation
-constexpr Millis kPatience{20'000};
+constexpr Millis kMachinePatience{20'000};
 constexpr std::uint32_t kGuestLandlock = 6;  // of Linux 6.12
 constexpr const char* kVmm = "/usr/bin/qemu-system-x86_64";
 constexpr const char* kShareServer = "/usr/lib/qemu/virtiofsd";
@@ -33,7 +33,7 @@ std::string tsc_khz()
     return std::to_string(static_cast<long>(mhz * 1000));
 }
 
-[[noreturn]] void execute(std::vector<std::string> arguments, std::vector<int> keep)
+[[noreturn]] void become(std::vector<std::string> arguments, std::vector<int> keep)
 {
     for (const int fd : keep) ::fcntl(fd, F_SETFD, 0);
     std::vector<char*> list;
@@ -43,13 +43,13 @@ std::string tsc_khz()
     ::_exit(125);
 }
 
-bool exists(const std::string& path)
+bool is_there(const std::string& path)
 {
     struct stat status{};
     return ::stat(path.c_str(), &status) == 0;
 }
 
-std::uint64_t now_ns()
+std::uint64_t host_time_ns()
 {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
@@ -65,7 +65,7 @@ void MachineTest::SetUp()
     folder_ = named != nullptr ? named : SANDBOX_GUEST_DIR;
     for (const std::string& wanted :
          {folder_ + "/vmlinux", folder_ + "/initrd", std::string(kVmm), std::string(kShareServer)})
-        if (!exists(wanted)) GTEST_SKIP() << "no " << wanted << " (dev/guest, dev/deps)";
+        if (!is_there(wanted)) GTEST_SKIP() << "no " << wanted << " (dev/guest, dev/deps)";
     InitTest::SetUp();
 }
 
@@ -97,9 +97,9 @@ int MachineTest::start_share(const std::string& folder, std::vector<std::string>
     if (!listener || !client) std::abort();
     const pid_t pid = ::fork();
     if (pid == 0)
-        execute({kShareServer, "-f", "--fd=" + std::to_string(listener->get()), "-o",
-                 "source=" + folder, "-o", "sandbox=chroot", "-o", "log_level=err"},
-                {listener->get()});
+        become({kShareServer, "-f", "--fd=" + std::to_string(listener->get()), "-o",
+                "source=" + folder, "-o", "sandbox=chroot", "-o", "log_level=err"},
+               {listener->get()});
     servers_.push_back(*sys::Pidfd::open(pid));
     const std::string fd = std::to_string(client->get());
     for (const std::string& word :
@@ -156,7 +156,7 @@ void MachineTest::start_vmm(sys::UniqueFd port, const Shares& shares)
         if (!folder.empty()) keep.push_back(start_share(folder, arguments, tag));
     const pid_t pid = ::fork();
     ASSERT_GE(pid, 0);
-    if (pid == 0) execute(std::move(arguments), keep);
+    if (pid == 0) become(std::move(arguments), keep);
     vmm_.emplace(*sys::Pidfd::open(pid));
     for (std::size_t i = 2; i < keep.size(); ++i) sys::close_number(keep[i]);
     console_pipe_ = std::move(console->read);
@@ -197,7 +197,7 @@ void MachineTest::boot_ready(const wire::Machine& machine, const Shares& shares)
     ASSERT_TRUE(welcome);
     wire::Provision provision;
     provision.event_nonce.fill(1);
-    provision.time_ns = now_ns();
+    provision.time_ns = host_time_ns();
     control_->send(provision);
     ASSERT_TRUE(control_->control<wire::Provisioned>());
     control_->send(wire::Ready{1});
@@ -236,8 +236,8 @@ wire::Machine MachineTest::usual_machine()
     machine.steps.push_back(step(seal_root, "", ""));
     machine.masked = {"/proc/keys", "/proc/no-such-thing"};
     machine.read_only = {"/proc/sys"};
-    machine.memory_max = 96U << 20;
-    machine.pids_max = 64;
+    machine.workload = {{"memory.max", "100663296"}, {"pids.max", "64"}};
+    machine.control = {{"pids.max", "100"}};
     return machine;
 }
 
@@ -257,7 +257,7 @@ void MachineTest::read_console()
 
 bool MachineTest::machine_gone()
 {
-    const auto status = vmm_->wait_exit(sys::Deadline::after(kPatience));
+    const auto status = vmm_->wait_exit(sys::Deadline::after(kMachinePatience));
     read_console();
     const bool gone = status && status->has_value();
     if (!gone) {

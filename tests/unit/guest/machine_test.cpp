@@ -10,7 +10,7 @@
 namespace sandbox::guest::test {
 namespace {
 
-std::int64_t now_ns()
+std::int64_t clock_ns()
 {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
@@ -60,7 +60,7 @@ TEST_F(MachineTest, KeepsTheHostsTime)
     boot_ready({});
     if (HasFatalFailure()) return;
     for (int i = 0; i < 3; ++i) {
-        control_->send(wire::TimeSet{static_cast<std::uint64_t>(now_ns())});
+        control_->send(wire::TimeSet{static_cast<std::uint64_t>(clock_ns())});
         const auto ack = control_->control<wire::TimeAck>();
         ASSERT_TRUE(ack);
         EXPECT_LT(std::abs(ack->offset_ns), kClockTolerance) << ack->offset_ns;

@@ -13,7 +13,7 @@ namespace sandbox::guest::test {
 namespace {
 
 constexpr int kSocketFd = 5;
-constexpr Millis kPatience{20'000};  // a machine under load
+constexpr Millis kRelayPatience{20'000};  // a machine under load
 
 [[noreturn]] void become_guest(int socket)
 {
@@ -93,7 +93,7 @@ void RelayTest::start_lonely_relay()
 
 std::optional<wire::InitMessage> RelayTest::next_packet()
 {
-    const auto ready = sys::poll_one(channel_.get(), POLLIN, sys::Deadline::after(kPatience));
+    const auto ready = sys::poll_one(channel_.get(), POLLIN, sys::Deadline::after(kRelayPatience));
     if (!ready || *ready == 0) return std::nullopt;
     const auto packet = sys::recv_fds(channel_.get(), wire::kMaxInitPacket, 0);
     if (!packet || packet->bytes.empty()) return std::nullopt;
@@ -105,7 +105,7 @@ std::optional<wire::InitMessage> RelayTest::next_packet()
 
 channel::MuxRelayEnd RelayTest::relay_end()
 {
-    const auto status = relay_->wait_exit(sys::Deadline::after(kPatience));
+    const auto status = relay_->wait_exit(sys::Deadline::after(kRelayPatience));
     if (!status || !*status) {
         ADD_FAILURE() << "the relay did not end";
         [[maybe_unused]] const auto sent = relay_->send_signal(SIGKILL);

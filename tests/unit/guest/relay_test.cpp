@@ -15,7 +15,7 @@
 namespace sandbox::guest::test {
 namespace {
 
-constexpr Millis kPatience{20'000};
+constexpr Millis kClientPatience{20'000};
 
 struct Pipes {
     sys::Pipe in, out, err;
@@ -30,12 +30,12 @@ struct Pipes {
 
 Pipes make_pipes() { return {*sys::make_pipe(), *sys::make_pipe(), *sys::make_pipe()}; }
 
-std::string read_to_end(int fd)
+std::string read_all_of(int fd)
 {
     std::string all;
     std::array<char, 65536> chunk;
     for (;;) {
-        const auto ready = sys::poll_one(fd, POLLIN, sys::Deadline::after(kPatience));
+        const auto ready = sys::poll_one(fd, POLLIN, sys::Deadline::after(kClientPatience));
         if (!ready || *ready == 0) return all + "[nothing came in time]";
         const ssize_t count = ::read(fd, chunk.data(), chunk.size());
         if (count <= 0) return all;
@@ -43,12 +43,12 @@ std::string read_to_end(int fd)
     }
 }
 
-std::string read_until(int fd, std::string_view mark)
+std::string read_up_to(int fd, std::string_view mark)
 {
     std::string all;
     while (all.find(mark) == std::string::npos) {
         std::array<char, 4096> chunk;
-        const auto ready = sys::poll_one(fd, POLLIN, sys::Deadline::after(kPatience));
+        const auto ready = sys::poll_one(fd, POLLIN, sys::Deadline::after(kClientPatience));
         if (!ready || *ready == 0) return all + "[nothing came in time]";
         const ssize_t count = ::read(fd, chunk.data(), chunk.size());
         if (count <= 0) return all + "[end]";
@@ -102,8 +102,8 @@ TEST_F(RelayTest, TurnsDescriptorsIntoFramesAndBack)
     ASSERT_TRUE(peer.session<wire::Started>());
     ASSERT_TRUE(sys::write_all(pipes.in.write.get(), "some input"));
     pipes.in.write.reset();
-    EXPECT_EQ(read_to_end(pipes.out.read.get()), "some input");
-    EXPECT_EQ(read_to_end(pipes.err.read.get()), "done\n");
+    EXPECT_EQ(read_all_of(pipes.out.read.get()), "some input");
+    EXPECT_EQ(read_all_of(pipes.err.read.get()), "done\n");
     const auto exit = peer.session<wire::Exit>();
     ASSERT_TRUE(exit);
     EXPECT_EQ(*exit, (wire::Exit{wire::ExitOutcome::exited, 3}));
@@ -131,7 +131,7 @@ TEST_F(RelayTest, CarriesMegabytesBothWays)
         EXPECT_TRUE(sys::write_all(pipes.in.write.get(), sent));
         pipes.in.write.reset();
     });
-    const std::string got = read_to_end(pipes.out.read.get());
+    const std::string got = read_all_of(pipes.out.read.get());
     writer.join();
     EXPECT_EQ(got.size(), sent.size());
     EXPECT_TRUE(got == sent);
@@ -147,7 +147,7 @@ TEST_F(RelayTest, AProgramHearsThatNobodyReadsIt)
     open.stdio = wire::SessionStdio::descriptors;
     peer.send_open(open, pipes.theirs());
     pipes.close_theirs();
-    EXPECT_EQ(read_until(pipes.out.read.get(), "y\n").substr(0, 2), "y\n");
+    EXPECT_EQ(read_up_to(pipes.out.read.get(), "y\n").substr(0, 2), "y\n");
     pipes.out.read.reset();
     EXPECT_EQ(collect(peer).exit, (wire::Exit{wire::ExitOutcome::signaled, SIGPIPE}));
 }
@@ -197,7 +197,7 @@ TEST_F(RelayTest, SignalsReachTheProgram)
     open.stdio = wire::SessionStdio::descriptors;
     peer.send_open(open, pipes.theirs());
     pipes.close_theirs();
-    EXPECT_EQ(read_until(pipes.out.read.get(), "up\n"), "up\n");
+    EXPECT_EQ(read_up_to(pipes.out.read.get(), "up\n"), "up\n");
     peer.send(wire::Signal{SIGTERM});
     EXPECT_EQ(collect(peer).exit, (wire::Exit{wire::ExitOutcome::exited, 42}));
 }
@@ -217,10 +217,10 @@ TEST_F(RelayTest, MakesTheTerminalInTheGuest)
     peer.send_open(open, std::array{theirs, theirs, theirs});
     pair->second.reset();
     const int ours = pair->first.get();
-    EXPECT_EQ(read_until(ours, "100\r\n"), "30 100\r\n");
+    EXPECT_EQ(read_up_to(ours, "100\r\n"), "30 100\r\n");
     peer.send(wire::Resize{40, 120});
     ASSERT_EQ(::send(ours, "typed\n", 6, MSG_NOSIGNAL), 6);
-    const std::string rest = read_until(ours, "/dev/pts/");
+    const std::string rest = read_up_to(ours, "/dev/pts/");
     EXPECT_NE(rest.find("got typed\r\n"), std::string::npos) << rest;
     EXPECT_NE(rest.find("40 120\r\n"), std::string::npos) << rest;
     EXPECT_EQ(collect(peer).exit, (wire::Exit{wire::ExitOutcome::exited, 5}));

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "samples.hpp"
 
 namespace sandbox::wire::test {
@@ -229,9 +227,9 @@ void add_mux_cases(Cases& cases)
               golden_bytes(Port::bootstrap, "machine"));
     cases.add("machine.unknown_step", kMachine, bad_payload, "kind 11",
               with_byte(Port::bootstrap, "machine", 31, 11));
-    cases.add("machine.no_period", kMachine, bad_payload, "a period of 0", [] {
+    cases.add("machine.foreign_file", kMachine, bad_payload, "a limit in /ids.max", [] {
         ByteVector bytes = golden_bytes(Port::bootstrap, "machine");
-        std::fill(bytes.end() - 8, bytes.end(), std::byte{0});
+        *(bytes.end() - 13) = std::byte{'/'};
         return bytes;
     }());
     cases.add("close_output.three", kSession, bad_payload, "output 3", "00 00 00 01 2c 03");

@@ -206,9 +206,8 @@ Machine machine()
     record.masked = {"/proc/keys"};
     record.read_only = {"/proc/sys"};
     record.loopback = true;
-    record.memory_max = 64U << 20;
-    record.pids_max = 32;
-    record.cpu_quota_us = 50'000;
+    record.workload = {{"memory.max", "67108864"}, {"cpu.max", "50000 100000"}};
+    record.control = {{"pids.max", "8"}};
     return record;
 }
 
