@@ -79,7 +79,10 @@ Result<Prepared> prepare_launch(const Host& host, const SandboxId& id, const std
     add(EntryKind::cgroup_workload);
     if (!plan->process.idle) add(EntryKind::cgroup_session, shim::kServiceSession);
     if (!plan->masks.empty()) {
-        const auto artifact = TRY(driver::compile(plan, p.binding));
+        // Which paths are masked does not depend on the ids, which are allocated with the intents.
+        driver::Binding sample = p.binding;
+        sample.id_base = host.config.id_base;
+        const auto artifact = TRY(driver::compile(plan, sample));
         for (const auto& placeholder : TRY(driver::list_placeholders(artifact->steps))) {
             add(EntryKind::placeholder, placeholder.path.str());
         }
