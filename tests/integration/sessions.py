@@ -320,7 +320,7 @@ def open_frame(argv):
     """OPEN of docs/protocol.md, by hand: any client may come through the door."""
     def text(word):
         return struct.pack('>I', len(word)) + word
-    body = struct.pack('>HBIIHH', 2, 2, 1000, 1000, 0, len(argv)) + b''.join(text(word) for word in argv)
+    body = struct.pack('>HBIIHH', 3, 2, 1000, 1000, 0, len(argv)) + b''.join(text(word) for word in argv)
     body += struct.pack('>H', 0) + text(b'/') + text(b'') + struct.pack('>HHIIHBB', 0, 0, 0, 0o22, 0, 0, 1)
     return struct.pack('>IB', len(body), 0x20) + body
 
