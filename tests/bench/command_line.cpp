@@ -36,13 +36,15 @@ Result<int> number(std::string_view option, std::string_view text, int least)
 std::string usage()
 {
     return "usage: sandbox-bench [--runs N] [--warm-up N] [--spacing MS] [--no-podman] [--json]\n"
-           "                     [--bin DIR] [--work DIR]\n"
+           "                     [--calm] [--part NAME]... [--bin DIR] [--work DIR]\n"
            "Measures 'sandboxctl run' of /bin/true beside bare crun, runc, bwrap and podman, each up\n"
            "to the moment its exit status is known. Needs root and a quiet machine.\n"
            "  --runs N      of each command, after warm-up (50)\n"
            "  --spacing MS  between runs of the spaced part (200)\n"
            "  --bin DIR     where sandboxctl, sandbox-shim and sandbox-init are (this program's folder)\n"
            "  --work DIR    disk for the temporary --root (/var/tmp)\n"
+           "  --calm        before each run wait until no other process wants a CPU (30 s at most)\n"
+           "  --part NAME   only this of run, exec, launch, inside\n"
            "  --json        figures as JSON on stdout, and no table\n";
 }
 
@@ -50,6 +52,7 @@ Result<Options> parse_options(int argc, char** argv)
 {
     Options options;
     options.bin = own_folder();
+    std::set<std::string> chosen;
     for (int i = 1; i < argc; ++i) {
         const std::string_view word = argv[i];
         if (word == "--help" || word == "-h")
@@ -58,6 +61,8 @@ Result<Options> parse_options(int argc, char** argv)
             options.json = true;
         else if (word == "--no-podman")
             options.podman = false;
+        else if (word == "--calm")
+            options.calm = true;
         else if (i + 1 == argc)
             return fail(Code::invalid_argument,
                         "unknown option, or one without its value: " + std::string(word));
@@ -67,6 +72,8 @@ Result<Options> parse_options(int argc, char** argv)
             options.warm_up = TRY(number(word, argv[++i], 0));
         else if (word == "--spacing")
             options.spacing_ms = TRY(number(word, argv[++i], 0));
+        else if (word == "--part")
+            chosen.emplace(argv[++i]);
         else if (word == "--bin")
             options.bin = argv[++i];
         else if (word == "--work")
@@ -74,6 +81,11 @@ Result<Options> parse_options(int argc, char** argv)
         else
             return fail(Code::invalid_argument, "unknown option " + std::string(word));
     }
+    for (const std::string& part : chosen)
+        if (!wants(options, part.c_str()))
+            return fail(Code::invalid_argument,
+                        "--part knows run, exec, launch and inside, not " + part);
+    if (!chosen.empty()) options.parts = std::move(chosen);
     return options;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "base/result.hpp"
@@ -14,6 +15,8 @@ struct Options {
     bool podman = true;
     bool json = false;
     bool help = false;
+    bool calm = false;             // wait before each run until nothing else wants a CPU
+    std::set<std::string> parts{"run", "exec", "launch", "inside"};
     std::string bin;               // folder of sandboxctl, sandbox-shim, sandbox-init
     std::string work = "/var/tmp";  // where the temporary --root is made
 };
@@ -21,5 +24,6 @@ struct Options {
 // Code::invalid_argument with a message for people.
 [[nodiscard]] Result<Options> parse_options(int argc, char** argv);
 std::string usage();
+inline bool wants(const Options& options, const char* part) { return options.parts.contains(part); }
 
 }  // namespace sandbox::bench

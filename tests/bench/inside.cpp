@@ -6,8 +6,8 @@
 
 #include <functional>
 
+#include "driver/backend.hpp"
 #include "driver/oci/compile.hpp"
-#include "driver/oci/launch.hpp"
 #include "driver/resources.hpp"
 #include "probe/cache.hpp"
 #include "profile/profile.hpp"
@@ -218,11 +218,15 @@ Result<std::vector<Step>> measure_libraries(const Product& product, int repetiti
     })));
     steps.push_back(TRY(repeat("ledger open and first commit", repetitions,
                                [&]() -> Status { return commit_one(product, state, self); })));
+    const std::map<std::string, driver::ProgramSource> programs{
+        {"oci.runtime",
+         {HostPath(std::string(host.snapshot.value(facts::name::kOciRuntimePath))),
+          std::string(host.snapshot.value(facts::name::kOciRuntimeDigest))}},
+        {"sandbox-init",
+         {HostPath(host.probing.init.path),
+          std::string(host.snapshot.value(facts::name::kInitDigest))}}};
     steps.push_back(TRY(repeat("seal crun and sandbox-init", repetitions, [&]() -> Status {
-        TRY(driver::oci::seal(
-            plan->artifacts,
-            HostPath(std::string(host.snapshot.value(facts::name::kOciRuntimePath))),
-            HostPath(host.probing.init.path)));
+        TRY(driver::seal(programs));
         return {};
     })));
     return steps;

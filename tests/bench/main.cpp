@@ -51,7 +51,7 @@ Result<double> first_byte(const Product& product, const Options& options)
 {
     Series series;
     for (int i = 0; i < kFirstByteRuns; ++i) {
-        pause_ms(options.spacing_ms);
+        pause_between(options);
         reap_ended();
         const Timed timed = TRY(
             run_timed(product.run({"--rm"}, {"/bin/echo", "x"}), Clock::first_byte));
@@ -79,13 +79,18 @@ Result<Figures> measure(const Product& product, const Options& options, std::str
     figures.peers = TRY(find_peers(product, stage, options));
     say("comparing " + std::to_string(figures.peers.list.size()) + " commands, " +
         std::to_string(options.runs) + " runs each, spaced and back to back");
-    TRY_VOID(measure_peers(figures.peers, options));
-    say("sessions");
-    figures.sessions = TRY(measure_sessions(product, stage, options));
+    if (wants(options, "run")) TRY_VOID(measure_peers(figures.peers, options));
+    if (wants(options, "exec")) {
+        say("sessions");
+        figures.sessions = TRY(measure_sessions(product, stage, figures.peers, options));
+    }
+    if (wants(options, "launch")) {
+        say("the steps of a launch");
+        figures.launch = TRY(measure_launch(product, options));
+        figures.first_byte_ms = TRY(first_byte(product, options));
+    }
+    if (!wants(options, "inside")) return figures;
     figures.spawn = TRY(measure_spawn(kLibraryRuns));
-    say("the steps of a launch");
-    figures.launch = TRY(measure_launch(product, options));
-    figures.first_byte_ms = TRY(first_byte(product, options));
     say("libraries, memory, a thousand sandboxes");
     figures.steps = TRY(measure_libraries(product, kLibraryRuns));
     figures.memory = TRY(measure_memory(product));

@@ -47,40 +47,12 @@ Command bwrap_command(const std::string& program, const plan::ExecutionPlan& pla
 }
 
 // Its default limits of descriptors need CAP_SYS_RESOURCE; it must share crun's cover.
-Command podman_command(const std::string& program, const std::string& crun, const Product& product,
-                       const Stage& stage)
+Command podman_run(const Podman& podman, const Stage& stage)
 {
-    const std::string folder = product.work() + "/podman";
-    return {{program,
-             "--cgroup-manager",
-             "cgroupfs",
-             "--events-backend",
-             "none",
-             "--root",
-             folder + "/root",
-             "--runroot",
-             folder + "/run",
-             "--tmpdir",
-             folder + "/tmp",
-             "--runtime",
-             crun,
-             "run",
-             "--rm",
-             "--network",
-             "none",
-             "--cgroup-parent",
-             stage.cgroup + "/podman",
-             "--log-driver",
-             "k8s-file",
-             "--ulimit",
-             "nofile=1024:1024",
-             "--ulimit",
-             "nproc=4096:4096",
-             "--rootfs",
-             stage.podman_rootfs,
-             kWorkload},
-            {kPath, "HOME=/root"},
-            stage.mount_namespace.get()};
+    Command command = podman.command({"run", "--rm"});
+    for (const std::string& word : podman.container(stage, {kWorkload}))
+        command.argv.push_back(word);
+    return command;
 }
 
 // Adds it when it works.
@@ -108,6 +80,30 @@ Status run_once(const Peer& peer, Series* series)
 
 }  // namespace
 
+Command Podman::command(const std::vector<std::string>& words) const
+{
+    Command whole{{program, "--cgroup-manager", "cgroupfs", "--events-backend", "none", "--root",
+                   folder + "/root", "--runroot", folder + "/run", "--tmpdir", folder + "/tmp",
+                   "--runtime", runtime},
+                  {kPath, "HOME=/root"},
+                  mount_namespace};
+    whole.argv.insert(whole.argv.end(), words.begin(), words.end());
+    return whole;
+}
+
+std::vector<std::string> Podman::container(const Stage& stage,
+                                           const std::vector<std::string>& argv) const
+{
+    std::vector<std::string> words{"--network",       "none",
+                                   "--cgroup-parent", stage.cgroup + "/podman",
+                                   "--log-driver",    "k8s-file",
+                                   "--ulimit",        "nofile=1024:1024",
+                                   "--ulimit",        "nproc=4096:4096",
+                                   "--rootfs",        stage.podman_rootfs};
+    words.insert(words.end(), argv.begin(), argv.end());
+    return words;
+}
+
 Result<Peers> find_peers(const Product& product, const Stage& stage, const Options& options)
 {
     Peers peers;
@@ -134,7 +130,9 @@ Result<Peers> find_peers(const Product& product, const Stage& stage, const Optio
     } else if (!options.podman) {
         peers.facts.emplace_back("podman: left out, --no-podman");
     } else {
-        TRY_VOID(try_peer(peers, "podman", podman_command(program, crun, product, stage)));
+        peers.podman = Podman{program, crun, product.work() + "/podman",
+                              stage.mount_namespace.get()};
+        TRY_VOID(try_peer(peers, "podman", podman_run(*peers.podman, stage)));
     }
     return peers;
 }
@@ -143,7 +141,7 @@ Status measure_peers(Peers& peers, const Options& options)
 {
     for (int i = -options.warm_up; i < options.runs; ++i) {
         for (Peer& peer : peers.list) {
-            pause_ms(options.spacing_ms);
+            pause_between(options);
             reap_ended();
             TRY_VOID(run_once(peer, i < 0 ? nullptr : &peer.spaced));
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,22 @@ struct Peer {
     Series blocks;  // back to back, ten of each in turn
 };
 
+// Its global options, so that it keeps everything in one folder of ours.
+struct Podman {
+    std::string program;
+    std::string runtime;
+    std::string folder;
+    int mount_namespace = -1;
+
+    Command command(const std::vector<std::string>& words) const;
+    // Options and rootfs of `run`, then the command.
+    std::vector<std::string> container(const Stage& stage,
+                                       const std::vector<std::string>& argv) const;
+};
+
 struct Peers {
     std::vector<Peer> list;          // ours first, bare crun second
+    std::optional<Podman> podman;    // where it is installed and wanted
     std::vector<std::string> facts;  // who is absent and why, and what is not equal
 };
 

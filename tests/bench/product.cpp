@@ -160,7 +160,7 @@ Result<PhaseTimes> measure_launch(const Product& product, const Options& options
 {
     std::map<std::string, Series> steps;
     for (int i = -options.warm_up; i < options.runs; ++i) {
-        pause_ms(options.spacing_ms);
+        pause_between(options);
         const std::string name = "phases-" + std::to_string(i + options.warm_up);
         const Timed timed = TRY(run_timed(product.run({"--name", name}, {"/bin/true"})));
         if (timed.status != 0) return fail(Code::unavailable, "sandboxctl run: " + timed.output);

@@ -35,7 +35,7 @@ const Step* find(const std::vector<Step>& steps, const std::string& start)
 }
 
 // design: "Numbers to reach"
-std::vector<Target> targets(const Figures& f)
+std::vector<Target> run_targets(const Figures& f)
 {
     std::vector<Target> list;
     const Peer* ours = find(f.peers, "sandboxctl");
@@ -54,6 +54,12 @@ std::vector<Target> targets(const Figures& f)
         list.push_back(
             {"the same, in blocks", native->blocks.p50() / bwrap->blocks.p50(), 1.5, "x"});
     }
+    return list;
+}
+
+std::vector<Target> inside_targets(const Figures& f)
+{
+    std::vector<Target> list;
     list.push_back(
         {"confine's spawn / raw clone3", f.spawn.box.p50() / f.spawn.raw.p50(), 1.2, "x"});
     if (const Step* resolve = find(f.steps, "resolve"))
@@ -62,11 +68,33 @@ std::vector<Target> targets(const Figures& f)
     list.push_back({"shim + log worker, PSS",
                     static_cast<double>(f.memory.shim_pss + f.memory.log_pss) / 1024.0, 6.0,
                     "MiB"});
+    return list;
+}
+
+std::vector<Target> session_targets(const Figures& f)
+{
+    std::vector<Target> list;
     list.push_back(
         {"exec / crun exec, spaced", f.sessions.exec.p50() / f.sessions.crun.p50(), 0.4, "x"});
+    if (!f.sessions.podman.empty())
+        list.push_back({"exec / podman exec, spaced",
+                        f.sessions.exec.p50() / f.sessions.podman.p50(), 0.2, "x"});
     list.push_back({"OPEN to EXIT, open door", f.sessions.open_door.p50(), 1.0, "ms"});
     list.push_back(
         {"plain relay / exec -i cat, GiB/s", f.sessions.plain / f.sessions.stream, 2.0, "x"});
+    return list;
+}
+
+std::vector<Target> targets(const Figures& f, const Options& options)
+{
+    std::vector<Target> list;
+    const auto add = [&](const char* part, std::vector<Target> (*of)(const Figures&)) {
+        if (wants(options, part))
+            for (Target& target : of(f)) list.push_back(std::move(target));
+    };
+    add("run", run_targets);
+    add("inside", inside_targets);
+    add("exec", session_targets);
     return list;
 }
 
@@ -109,6 +137,40 @@ std::string phases(const Figures& f)
                               f.first_byte_ms);
 }
 
+std::string sessions(const Figures& f, const Options& options)
+{
+    std::string text = heading(
+        fmt::format("a session of /bin/true, spaced {} ms apart", options.spacing_ms), "ours/it");
+    text += row("sandboxctl exec", f.sessions.exec, 1.0);
+    text += row("crun exec", f.sessions.crun, f.sessions.exec.p50() / f.sessions.crun.p50());
+    if (!f.sessions.podman.empty())
+        text += row("podman exec", f.sessions.podman,
+                    f.sessions.exec.p50() / f.sessions.podman.p50());
+    text += row("OPEN to EXIT on an open door", f.sessions.open_door, std::nullopt);
+    text += fmt::format("  host to cat to host: {:.2f} GiB/s, both directions added; a plain relay "
+                        "between socket pairs: {:.2f}\n",
+                        f.sessions.stream, f.sessions.plain);
+    return text;
+}
+
+std::string inside(const Figures& f)
+{
+    std::string text = heading("a spawn of a static program, back to back", "ours/it");
+    text += row("confine's box", f.spawn.box, 1.0);
+    text += row("the raw calls", f.spawn.raw, f.spawn.box.p50() / f.spawn.raw.p50());
+    text += heading("in the client, called alone", "");
+    for (const Step& step : f.steps) text += row(step.name, step.time, std::nullopt);
+    if (const Step* resolve = find(f.steps, "resolve"))
+        text += fmt::format("  plans resolved per second: {:.0f}\n", 1000.0 / resolve->time.p50());
+    text += heading(fmt::format("with {} sandboxes in the ledger", f.many.count), "");
+    text += row("sandboxctl ps", f.many.ps, std::nullopt);
+    text += row("sandboxctl reconcile", f.many.reconcile, std::nullopt);
+    text += fmt::format("\nmemory in KiB            PSS    RSS\n  shim              {:>10} {:>6}\n"
+                        "  log worker        {:>10} {:>6}\n",
+                        f.memory.shim_pss, f.memory.shim_rss, f.memory.log_pss, f.memory.log_rss);
+    return text;
+}
+
 Json json_of(const Series& series)
 {
     // Canonical JSON knows no fractions: whole microseconds.
@@ -127,35 +189,18 @@ std::string render(const Figures& f, const Options& options)
     std::string text =
         "Times in milliseconds, from the start of the command to its exit status.\n" + f.machine +
         "\n";
-    text += comparison(f.peers, fmt::format("spaced {} ms apart, A B A B", options.spacing_ms),
-                       &Peer::spaced);
-    text += comparison(f.peers, "back to back, A B A B", &Peer::close);
-    text += comparison(f.peers, "back to back, in blocks of ten", &Peer::blocks);
-    text += heading(fmt::format("a session of /bin/true, spaced {} ms apart", options.spacing_ms),
-                    "ours/it");
-    text += row("sandboxctl exec", f.sessions.exec, 1.0);
-    text += row("crun exec", f.sessions.crun, f.sessions.exec.p50() / f.sessions.crun.p50());
-    text += row("OPEN to EXIT on an open door", f.sessions.open_door, std::nullopt);
-    text += fmt::format("  host to cat to host: {:.2f} GiB/s, both directions added; a plain relay "
-                        "between socket pairs: {:.2f}\n",
-                        f.sessions.stream, f.sessions.plain);
+    if (wants(options, "run")) {
+        text += comparison(f.peers, fmt::format("spaced {} ms apart, A B A B", options.spacing_ms),
+                           &Peer::spaced);
+        text += comparison(f.peers, "back to back, A B A B", &Peer::close);
+        text += comparison(f.peers, "back to back, in blocks of ten", &Peer::blocks);
+    }
+    if (wants(options, "exec")) text += sessions(f, options);
     for (const std::string& fact : f.peers.facts) text += "  note: " + fact + "\n";
-    text += heading("a spawn of a static program, back to back", "ours/it");
-    text += row("confine's box", f.spawn.box, 1.0);
-    text += row("the raw calls", f.spawn.raw, f.spawn.box.p50() / f.spawn.raw.p50());
-    text += phases(f);
-    text += heading("in the client, called alone", "");
-    for (const Step& step : f.steps) text += row(step.name, step.time, std::nullopt);
-    if (const Step* resolve = find(f.steps, "resolve"))
-        text += fmt::format("  plans resolved per second: {:.0f}\n", 1000.0 / resolve->time.p50());
-    text += heading(fmt::format("with {} sandboxes in the ledger", f.many.count), "");
-    text += row("sandboxctl ps", f.many.ps, std::nullopt);
-    text += row("sandboxctl reconcile", f.many.reconcile, std::nullopt);
-    text += fmt::format("\nmemory in KiB            PSS    RSS\n  shim              {:>10} {:>6}\n"
-                        "  log worker        {:>10} {:>6}\n",
-                        f.memory.shim_pss, f.memory.shim_rss, f.memory.log_pss, f.memory.log_rss);
+    if (wants(options, "launch")) text += phases(f);
+    if (wants(options, "inside")) text += inside(f);
     text += fmt::format("\n{:<36} {:>8}   {:<12}\n", "target", "is", "at most");
-    for (const Target& t : targets(f))
+    for (const Target& t : targets(f, options))
         text += fmt::format("  {:<34} {:>8.2f}   {:<6} {:<4} {}\n", t.name, t.value, t.most, t.unit,
                             t.value <= t.most ? "ok" : "MISS");
     return text;
@@ -173,6 +218,7 @@ Result<std::string> render_json(const Figures& f, const Options& options)
     json["sessions"] = {
         {"exec", json_of(f.sessions.exec)},
         {"crun_exec", json_of(f.sessions.crun)},
+        {"podman_exec", json_of(f.sessions.podman)},
         {"open_to_exit", json_of(f.sessions.open_door)},
         {"stream_mib_s", static_cast<std::int64_t>(f.sessions.stream * 1024.0)},
         {"plain_relay_mib_s", static_cast<std::int64_t>(f.sessions.plain * 1024.0)}};
@@ -186,7 +232,7 @@ Result<std::string> render_json(const Figures& f, const Options& options)
                           {"shim_rss", f.memory.shim_rss},
                           {"log_pss", f.memory.log_pss},
                           {"log_rss", f.memory.log_rss}};
-    for (const Target& t : targets(f))
+    for (const Target& t : targets(f, options))
         json["targets"][t.name] = {{"is", fmt::format("{:.3f}", t.value)},
                                    {"at_most", fmt::format("{}", t.most)},
                                    {"unit", t.unit},

@@ -10,7 +10,7 @@
 
 #include "channel/door.hpp"
 #include "channel/frame_stream.hpp"
-#include "driver/oci/compile.hpp"
+#include "driver/bootstrap.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 #include "sys/process.hpp"
@@ -23,6 +23,7 @@ using Door = channel::FrameStream<wire::SessionMessage>;
 
 constexpr const char* kName = "sessions";
 constexpr const char* kBare = "bare-sessions";
+constexpr const char* kPodman = "podman-sessions";
 constexpr int kDoorRuns = 200;
 constexpr std::size_t kStreamBytes = 1U << 30;
 constexpr std::size_t kPiece = 256U << 10;
@@ -52,7 +53,7 @@ Status open_to_exit(const Product& product, const std::string& door, Series* ser
 {
     Door stream(TRY(channel::connect(door, static_cast<std::uint32_t>(wire::Port::session),
                                      sys::Deadline::after(kSessionAnswers))));
-    wire::Open open = driver::oci::exec_open(product.plan(), {"/bin/true"});
+    wire::Open open = driver::exec_open(product.plan(), {"/bin/true"});
     open.gate = false;
     open.stdio = wire::SessionStdio::descriptors;
     const auto null = TRY(sys::open_file("/dev/null", O_RDWR));
@@ -148,17 +149,35 @@ Result<double> stream_plainly()
     return time_stream(out.second.get(), start);
 }
 
-Result<SessionTimes> measure(const Product& product, const Stage& stage, const Options& options)
+// Null when its container does not run: who cannot run here is left out, as find_peers() says.
+const Podman* start_podman(const Peers& peers, const Stage& stage)
+{
+    if (!peers.podman) return nullptr;
+    Command command = peers.podman->command({"run", "--detach", "--name", kPodman});
+    for (const std::string& word : peers.podman->container(stage, {"/bin/sleep", "100000"}))
+        command.argv.push_back(word);
+    const auto timed = run_timed(command);
+    return timed && timed->status == 0 ? &*peers.podman : nullptr;
+}
+
+Result<SessionTimes> measure(const Product& product, const Stage& stage, const Podman* podman,
+                             const Options& options)
 {
     SessionTimes times;
     const Command ours = product.command({"exec", kName, "/bin/true"});
     const std::string user = std::to_string(product.plan()->process.uid) + ":" +
                              std::to_string(product.plan()->process.gid);
     const Command theirs = bare(product, stage, {"exec", "--user", user, kBare, "/bin/true"});
+    std::vector<std::pair<const Command*, Series*>> each{{&ours, &times.exec},
+                                                         {&theirs, &times.crun}};
+    Command third;
+    if (podman != nullptr) {
+        third = podman->command({"exec", kPodman, "/bin/true"});
+        each.emplace_back(&third, &times.podman);
+    }
     for (int i = -options.warm_up; i < options.runs; ++i) {
-        for (const auto& [command, series] :
-             {std::pair(&ours, &times.exec), std::pair(&theirs, &times.crun)}) {
-            pause_ms(options.spacing_ms);
+        for (const auto& [command, series] : each) {
+            pause_between(options);
             reap_ended();
             const Timed timed = TRY(run_timed(*command));
             if (timed.status != 0)
@@ -180,14 +199,17 @@ Result<SessionTimes> measure(const Product& product, const Stage& stage, const O
 }  // namespace
 
 Result<SessionTimes> measure_sessions(const Product& product, const Stage& stage,
-                                      const Options& options)
+                                      const Peers& peers, const Options& options)
 {
     TRY_VOID(must(product.run({"-d", "--name", kName}, {"/bin/sleep", "100000"})));
     const Status started = must(
         bare(product, stage, {"run", "--detach", "--bundle", stage.crun_session_bundle, kBare}));
-    auto times = started ? measure(product, stage, options)
+    const Podman* podman = start_podman(peers, stage);
+    auto times = started ? measure(product, stage, podman, options)
                          : Result<SessionTimes>(fail(started.error()));
     const Status gone = must(bare(product, stage, {"delete", "--force", kBare}));
+    if (podman != nullptr)
+        TRY_VOID(must(podman->command({"rm", "--force", "--time", "0", kPodman})));
     TRY_VOID(must(product.command({"rm", "-f", kName})));
     TRY_VOID(reap_all());
     if (times && !gone) return fail(gone.error());

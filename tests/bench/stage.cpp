@@ -9,8 +9,8 @@
 #include <charconv>
 
 #include "canon/json.hpp"
-#include "driver/oci/sources.hpp"
-#include "driver/oci/tree_build.hpp"
+#include "driver/sources.hpp"
+#include "driver/tree_build.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/file.hpp"
 #include "sys/mount.hpp"
@@ -101,7 +101,7 @@ Status make_podman_rootfs(int scratch)
 }
 
 // In the new namespace. crun 1.8.1 starts nothing while it sees controllers of v2 beside v1.
-Status furnish(const oci::OciArtifact& artifact, oci::PreparedSources sources,
+Status furnish(const oci::OciArtifact& artifact, driver::PreparedSources sources,
                const std::string& config, const std::string& session_config)
 {
     TRY_VOID(sys::make_all_private());
@@ -118,8 +118,8 @@ Status furnish(const oci::OciArtifact& artifact, oci::PreparedSources sources,
     const sys::UniqueFd scratch = TRY(sys::open_dir(kScratch));
     for (const char* name : {"state", "bundle", "bundle/rootfs", "sessions"})
         TRY_VOID(sys::mkdir_at(scratch.get(), name, 0755));
-    TRY_VOID(
-        oci::build_tree(artifact, std::move(sources), scratch.get(), kScratch, "bundle/rootfs"));
+    TRY_VOID(driver::build_tree(artifact.steps, std::move(sources), scratch.get(), kScratch,
+                                "bundle/rootfs"));
     TRY_VOID(sys::write_file_at(scratch.get(), "bundle/config.json", config, 0400));
     TRY_VOID(sys::write_file_at(scratch.get(), "sessions/config.json", session_config, 0400));
     return make_podman_rootfs(scratch.get());
@@ -157,7 +157,7 @@ Result<Stage> make_stage(const plan::ExecutionPlan& plan, const driver::Binding&
         bare_config(plan, artifact, argv, stage.cgroup + "/bare", rootfs));
     const std::string session_config = TRY(bare_config(plan, artifact, {"/bin/sleep", "100000"},
                                                        stage.cgroup + "/bare-sessions", rootfs));
-    auto sources = TRY(oci::prepare_sources(artifact, binding));
+    auto sources = TRY(driver::prepare_sources(artifact.steps, binding));
 
     const sys::UniqueFd home = TRY(sys::open_file("/proc/self/ns/mnt", O_RDONLY));
     TRY_VOID(sys::unshare_namespaces(CLONE_NEWNS));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "command_line.hpp"
 #include "sys/fd.hpp"
 
 // One command, from the call that starts it to the moment its exit status is known.
@@ -37,6 +38,9 @@ void reap_ended();
 [[nodiscard]] Status reap_all();
 
 void pause_ms(int milliseconds);
+// That long, and then until nothing but this process has wanted a CPU for a moment, where the
+// options ask for that: at most 30 s.
+void pause_between(const Options& options);
 
 // Milliseconds of one thing, many times.
 class Series {
