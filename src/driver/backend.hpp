@@ -76,6 +76,9 @@ struct LaunchOptions {
     // Called once while PID 1 comes up, which takes longer than all the rest; its failure is the
     // launch's.
     std::function<Status()> meanwhile;
+    // Told once of the child that launches (crun; PID 1 itself where there is no other), while it
+    // cannot have been reaped: its identity is for the ledger.
+    std::function<void(pid_t)> launcher_started;
 };
 
 enum class Vital { no, yes };

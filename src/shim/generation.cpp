@@ -22,7 +22,6 @@ using ledger::EntryKind;
 
 // docs/protocol.md: a host sandbox boots within 15 s, a control reply comes within 10 s.
 constexpr Millis kBootDeadline{15'000};
-constexpr std::string_view kLauncher = "crun";  // Launched::Helper::name of the oci driver
 
 // The steps of a launch, in order. Each leaves what it made in the members, so that a later
 // failure finds it.
@@ -184,14 +183,14 @@ private:
             step_ = backend_.step();
             return {};
         };
+        // By it the clean-up knows that the launcher is gone, and looks at no other process.
+        options.launcher_started = [this](pid_t pid) {
+            if (const auto launcher = sys::identity_of(pid))
+                journal_.observed(EntryKind::launcher_process, ledger::encode(*launcher));
+        };
         g_.launched = TRY(backend_.launch(plan(), binding(), *artifact_, programs_, options));
         g_.pid1 = TRY(sys::identity_of(g_.launched->init_pid));
         journal_.observed(EntryKind::pid1_process, ledger::encode(g_.pid1));
-        // By it the clean-up knows that crun is gone, and looks at nobody else.
-        for (const auto& helper : g_.launched->helpers)
-            if (helper.name == kLauncher)
-                if (const auto launcher = sys::identity_of(helper.process.pid()))
-                    journal_.observed(EntryKind::launcher_process, ledger::encode(*launcher));
         return {};
     }
 

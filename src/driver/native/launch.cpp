@@ -81,6 +81,7 @@ private:
         }
         if (options_.meanwhile) TRY_VOID(options_.meanwhile());
         sys::Pidfd process = TRY(std::move(*box_).finish(deadline));
+        if (options_.launcher_started) options_.launcher_started(process.pid());
         failpoint("effect.mapped");
         Launched launched;
         launched.init = TRY(await_init(channel_.get(), process, deadline));

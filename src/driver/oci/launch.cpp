@@ -62,6 +62,7 @@ private:
         failpoint("effect.launcher");
         if (plan_->resources.version == plan::CgroupVersion::v2)
             TRY_VOID(finish_v2(groups, deadline));
+        if (options_.launcher_started) options_.launcher_started(runtime_->pid());
         if (options_.meanwhile) TRY_VOID(options_.meanwhile());
         TRY_VOID(await_init(deadline));
         failpoint("effect.init-up");
