@@ -77,15 +77,14 @@ sys::UniqueFd MachineGroups::make_leaf(const std::string& session)
     if (!sys::mkdir_at(workload_.get(), name, 0755)) return {};
     auto leaf = sys::open_at(workload_.get(), name, O_RDONLY | O_DIRECTORY);
     if (!leaf) return {};
-    retire(session);  // a name that is used again is another session's
-    leaves_[session] = name;
+    leaves_.emplace(session, name);
     return std::move(*leaf);
 }
 
 void MachineGroups::retire(const std::string& session)
 {
-    const auto at = leaves_.find(session);
-    if (at == leaves_.end()) return;
+    const auto at = leaves_.lower_bound(session);
+    if (at == leaves_.end() || at->first != session) return;
     static_cast<void>(sys::write_control_at(workload_.get(), at->second + "/cgroup.kill", "1"));
     dying_.push_back(std::move(at->second));
     leaves_.erase(at);

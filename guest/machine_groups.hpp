@@ -34,8 +34,8 @@ private:
     void sweep();
 
     sys::UniqueFd workload_;
-    std::map<std::string, std::string> leaves_;  // by session
-    std::vector<std::string> dying_;             // killed, not empty yet
+    std::multimap<std::string, std::string> leaves_;  // by session; of one name the oldest first
+    std::vector<std::string> dying_;  // killed, not empty yet
     std::uint32_t next_ = 1;
     std::vector<std::pair<std::string, std::string>> report_;
 };

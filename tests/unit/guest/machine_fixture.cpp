@@ -236,7 +236,7 @@ wire::Machine MachineTest::usual_machine()
     machine.steps.push_back(step(seal_root, "", ""));
     machine.masked = {"/proc/keys", "/proc/no-such-thing"};
     machine.read_only = {"/proc/sys"};
-    machine.workload = {{"memory.max", "100663296"}, {"pids.max", "64"}};
+    machine.workload = {{"memory.max", "50331648"}, {"pids.max", "64"}};
     machine.control = {{"pids.max", "100"}};
     return machine;
 }
