@@ -30,8 +30,9 @@ Result<sys::UniqueFd> pin(const std::string& name, const ProgramSource& source)
     if (::fstat(file.get(), &status) != 0) return fail_errno("fstat", source.path.str());
     const bool ours = status.st_uid == 0 || status.st_uid == ::geteuid();
     if (!S_ISREG(status.st_mode) || !ours || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return fail(Code::permission_denied, escaped(source.path.str()) +
-                                                 " is not a regular file that only root can change");
+        return fail(Code::permission_denied,
+                    escaped(source.path.str()) +
+                        " is not a regular file that only root can change");
     const std::string found = TRY(sys::digest_file(file.get()));
     if (found == source.digest) return file;
     return fail(Code::conflict, name + " at " + escaped(source.path.str()) + " has the digest " +

@@ -38,7 +38,7 @@ Result<Groups> open_groups(const plan::ExecutionPlan& plan, const Binding& bindi
     Groups groups;
     groups.host = TRY(host_cgroups());
     groups.top.emplace(TRY_WITH(
-        cgroup::CgroupTree::create(groups.host, binding.cgroup, plan->resources.controllers),
+        cgroup::CgroupTree::create(groups.host, binding.cgroup, host_resources(plan).controllers),
         "make cgroup " + binding.cgroup));
     groups.control.emplace(TRY(groups.top->make_child("control")));
     groups.workload.emplace(TRY(groups.top->make_child("workload")));
@@ -47,11 +47,11 @@ Result<Groups> open_groups(const plan::ExecutionPlan& plan, const Binding& bindi
 
 Status apply_limits(const plan::ExecutionPlan& plan, const Groups& groups)
 {
-    TRY_VOID(groups.top->enable_for_children(plan->resources.controllers));
+    TRY_VOID(groups.top->enable_for_children(host_resources(plan).controllers));
     // v2: a child has the files of a controller only once the parent passed it on.
-    TRY_VOID(groups.workload->enable_for_children(plan->resources.controllers));
-    TRY_VOID(groups.control->set(to_sys(plan->resources.control)));
-    return groups.workload->set(to_sys(plan->resources.workload));
+    TRY_VOID(groups.workload->enable_for_children(host_resources(plan).controllers));
+    TRY_VOID(groups.control->set(to_sys(host_resources(plan).control)));
+    return groups.workload->set(to_sys(host_resources(plan).workload));
 }
 
 Result<std::vector<std::string>> list_cgroups(const plan::ExecutionPlan& plan,
@@ -59,8 +59,8 @@ Result<std::vector<std::string>> list_cgroups(const plan::ExecutionPlan& plan,
 {
     const cgroup::Host host = TRY(host_cgroups());
     std::vector<std::string> mounts;
-    std::vector<std::string> controllers = plan->resources.controllers;
-    if (plan->resources.version == plan::CgroupVersion::v1) controllers.push_back("freezer");
+    std::vector<std::string> controllers = host_resources(plan).controllers;
+    if (host_resources(plan).version == plan::CgroupVersion::v1) controllers.push_back("freezer");
     for (const std::string& controller : controllers) {
         const cgroup::Hierarchy* hierarchy = host.with(controller);
         if (hierarchy == nullptr)
@@ -80,7 +80,8 @@ Result<Groups> make_groups(const plan::ExecutionPlan& plan, const Binding& bindi
     Groups groups = TRY(open_groups(plan, binding));
     // v2 lets nobody live in a cgroup that passes controllers on: limits are set by launch(), once
     // its child has left <id>.
-    if (plan->resources.version == plan::CgroupVersion::v1) TRY_VOID(apply_limits(plan, groups));
+    if (host_resources(plan).version == plan::CgroupVersion::v1)
+        TRY_VOID(apply_limits(plan, groups));
     return groups;
 }
 
@@ -95,10 +96,12 @@ namespace {
 Result<SessionLeaf> make_leaf(const plan::ExecutionPlan& plan, const Binding& binding,
                               const cgroup::CgroupTree& workload, std::string_view session)
 {
+    // A guest makes its own: nothing of this host's is passed into it.
+    if (plan->microvm) return SessionLeaf{std::string(session), {}};
     const auto leaf = TRY(workload.make_child(std::string(session)));
     SessionLeaf result{std::string(session), {}};
     cgroup::JoinHandles handles = TRY(leaf.join_handles());
-    if (plan->resources.version == plan::CgroupVersion::v2) {
+    if (host_resources(plan).version == plan::CgroupVersion::v2) {
         // PID 1 clones into the leaf as the mapped root: it must own cgroup.procs of the leaf, and
         // of <id>, the common ancestor (launch() did).
         TRY_VOID(leaf.chown_procs(binding.id_base, binding.id_base));

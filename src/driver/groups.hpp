@@ -18,6 +18,12 @@
 // them along.
 namespace sandbox::driver {
 
+// What is enforced on this host: a guest's own limits are its kernel's.
+inline const plan::ResourcePlan& host_resources(const plan::ExecutionPlan& plan) noexcept
+{
+    return plan->microvm ? plan->microvm->host : plan->resources;
+}
+
 // An emptied cgroup is removable as soon as its last zombie is reaped: moments.
 inline constexpr std::chrono::milliseconds kRemoveDeadline{5'000};
 

@@ -60,7 +60,8 @@ wire::Pass session_message(plan::CgroupVersion version, const driver::SessionLea
     wire::Pass message;
     message.port = static_cast<std::uint32_t>(wire::Port::session);
     message.session = leaf.name;
-    message.leaf = version == plan::CgroupVersion::v2   ? wire::LeafKind::v2_dir
+    message.leaf = leaf.joins.empty()                   ? wire::LeafKind::none
+                   : version == plan::CgroupVersion::v2 ? wire::LeafKind::v2_dir
                    : version == plan::CgroupVersion::v1 ? wire::LeafKind::v1_tasks
                                                         : wire::LeafKind::none;
     message.leaf_count = static_cast<std::uint8_t>(leaf.joins.size());

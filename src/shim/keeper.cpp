@@ -100,6 +100,7 @@ Status Keeper::open_for_business()
             loop_.when_readable(generation_.service->fd(), [this] { on_service(); }));
     }
     TRY_VOID(watch_log());
+    TRY_VOID(watch_console());
     TRY_VOID(start_watching());
     sessions_.emplace(generation_, journal_, loop_, [this] {
         if (clocks_) clocks_->touch();
@@ -175,6 +176,8 @@ void Keeper::on_init_channel()
     if (packet && !packet->bytes.empty()) {
         const auto message = wire::decode_packet(wire::Direction::to_host,
                                                  std::as_bytes(std::span(packet->bytes)));
+        if (message && std::holds_alternative<wire::GuestFaulty>(*message))
+            return on_guest_faulty(std::get<wire::GuestFaulty>(*message));
         if (message && sessions_) sessions_->told(*message);
         return;  // diagnostics: nothing depends on them
     }
@@ -235,6 +238,7 @@ Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running
         violations.push_back({"limit.memory", kOomDetail, exit_->oom_kills - told});
     }
     save_end();
+    save_console();
     if (sessions_) static_cast<void>(sessions_->settle());
     if (not_yet_running) {
         TRY_VOID(journal_.ran(generation_.pid1, std::move(*not_yet_running), *exit_, violations));

@@ -16,6 +16,7 @@
 #include "shim/limits.hpp"
 #include "shim/loop.hpp"
 #include "shim/restart.hpp"
+#include "shim/ring.hpp"
 #include "shim/sessions.hpp"
 
 namespace sandbox::shim {
@@ -23,6 +24,10 @@ namespace sandbox::shim {
 // STATE/sandboxes/ID/end.json: {"generation","ended_by"}, for `inspect`; written when something other
 // than the workload ended it.
 inline constexpr const char* kEndName = "end.json";
+
+// STATE/sandboxes/ID/console.log: the last bytes of a guest's console, as they came.
+inline constexpr const char* kConsoleName = "console.log";
+inline constexpr std::size_t kConsoleBytes = 64U << 10;
 
 // Keeps one running generation: its exit, time-out, stop, clients and door. One thread, one loop.
 class Keeper {
@@ -77,6 +82,10 @@ private:
     bool take_message(const wire::SessionMessage& message);  // true: it was the last one
     void on_init_channel();
     void on_init_gone();
+    [[nodiscard]] Status watch_console();
+    void save_console() const;
+    void on_guest_faulty(const wire::GuestFaulty& fault);
+    void set_guest_clock();
     void signal_workload(int signal);
     void send_signal(int signal);
     void begin_stop(Millis timeout, EndCause cause, std::string why);
@@ -112,6 +121,8 @@ private:
     std::optional<Loop::Token> init_watch_;
     std::optional<Loop::Token> log_watch_;
     bool log_is_drained_ = false;
+    std::optional<Loop::Token> console_watch_;
+    Ring console_{kConsoleBytes};
     std::optional<ledger::Exit> exit_;
     std::string exit_why_;
     bool over_ = false;  // nothing more to wait for

@@ -106,6 +106,8 @@ bool Keeper::is_busy()
     for (const auto& [number, client] : clients_) {
         if (client->is_launcher) return true;
     }
+    // Behind a guest's wall no process can be counted: its sessions are.
+    if ((*generation_.plan)->microvm) return sessions_ && sessions_->any_at_work();
     // In doubt it is: nobody's work is taken away on a guess.
     return has_sessions(generation_.request.binding.cgroup).value_or(true);
 }
@@ -146,6 +148,7 @@ Status Keeper::resume_workload(std::uint32_t generation, std::string why)
     TRY_VOID(thaw_workload(binding.cgroup));
     failpoint("effect.thawed");
     paused_ = false;
+    set_guest_clock();
     if (clocks_) clocks_->release();
     if (health_) health_->release();
     return journal_.resumed(std::move(why));

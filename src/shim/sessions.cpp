@@ -220,6 +220,11 @@ void Sessions::drop_old()
     }
 }
 
+bool Sessions::any_at_work() const
+{
+    return std::ranges::any_of(sessions_, [](const auto& one) { return !one.second->exit; });
+}
+
 int Sessions::host_pid(const Session& session) const
 {
     if (!session.slot || session.inner_pid == 0) return 0;

@@ -39,6 +39,9 @@ public:
     // What sandbox-init says on its channel.
     void told(const wire::InitMessage& message);
 
+    // One of them has not ended.
+    bool any_at_work() const;
+
     // True when the request was one about sessions: it is or will be answered.
     bool serve(const Request& request, std::vector<sys::UniqueFd> fds, const Answer& answer);
 
@@ -61,6 +64,8 @@ private:
     [[nodiscard]] Result<Shared> prepare(const OpenSession& request, wire::Open open);
     [[nodiscard]] Status give_terminal(Session& session, const OpenSession& request,
                                        const wire::Open& open);
+    [[nodiscard]] Result<Terminal> open_terminal(const OpenSession& request,
+                                                 const wire::Open& open);
     [[nodiscard]] Result<std::array<sys::UniqueFd, 3>> give_log(Session& session);
     [[nodiscard]] Status watch_log(Session& session);
     void on_log_ended(std::uint32_t number);

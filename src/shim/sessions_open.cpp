@@ -42,6 +42,15 @@ Result<wire::Open> decode_open(int memfd)
     return std::get<wire::Open>(std::move(message));
 }
 
+// A guest's terminal is in the guest. What does not fit now is said by the next change.
+void tell_window(const SessionStream& stream, Window window)
+{
+    const auto frame = wire::encode(wire::Resize{window.rows, window.cols});
+    if (!frame) return;
+    static_cast<void>(
+        send(stream.fd(), frame->data(), frame->size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
 std::vector<std::string> shortened(const std::vector<std::string>& argv)
 {
     std::vector<std::string> list;
@@ -81,6 +90,8 @@ Result<Sessions::Shared> Sessions::prepare(const OpenSession& request, wire::Ope
     std::array<sys::UniqueFd, 3> stdio;
     std::array<int, 3> numbers{};
     if (request.terminal) {
+        open.rows = request.rows;
+        open.cols = request.cols;
         TRY_VOID(give_terminal(*session, request, open));
         numbers.fill(session->relay->slave());
     } else {
@@ -108,19 +119,31 @@ Result<Sessions::Shared> Sessions::prepare(const OpenSession& request, wire::Ope
 
 Status Sessions::give_terminal(Session& session, const OpenSession& request, const wire::Open& open)
 {
+    const bool guest = (*generation_.plan)->microvm.has_value();
+    const std::uint32_t number = session.number;
+    TerminalRelay::Hooks hooks{[this, number](int signal) {
+                                   const auto it = sessions_.find(number);
+                                   if (it != sessions_.end()) send_signal(*it->second, signal);
+                               },
+                               [] {},
+                               {}};
+    if (guest)
+        hooks.resized = [this, number](Window window) {
+            const auto it = sessions_.find(number);
+            if (it != sessions_.end() && it->second->stream && !it->second->exit)
+                tell_window(*it->second->stream, window);
+        };
+    session.relay = std::make_unique<TerminalRelay>(
+        loop_, guest ? TRY(make_remote_terminal()) : TRY(open_terminal(request, open)),
+        std::move(hooks));
+    return session.relay->begin();
+}
+
+Result<Terminal> Sessions::open_terminal(const OpenSession& request, const wire::Open& open)
+{
     if (!devpts_) devpts_.emplace(TRY(Devpts::of(generation_.launched->init_pid)));
     const std::uint32_t base = generation_.request.binding.id_base;
-    Terminal terminal = TRY(
-        devpts_->open(base + open.uid, base + open.gid, {request.rows, request.cols}));
-    const std::uint32_t number = session.number;
-    session.relay = std::make_unique<TerminalRelay>(
-        loop_, std::move(terminal),
-        TerminalRelay::Hooks{[this, number](int signal) {
-                                 const auto it = sessions_.find(number);
-                                 if (it != sessions_.end()) send_signal(*it->second, signal);
-                             },
-                             [] {}});
-    return session.relay->begin();
+    return devpts_->open(base + open.uid, base + open.gid, {request.rows, request.cols});
 }
 
 // Output into a log of its own; nothing to read.
@@ -234,6 +257,7 @@ Status Sessions::witness(Session& session, const wire::Confined& report)
     session.inner_pid = report.pid;
     if (!session.slot) return fail(Code::conflict, "the session ended meanwhile");
     const plan::ExecutionPlan& plan = *generation_.plan;
+    if (plan->microvm) return {};  // its PID 1 tells; nothing rests on it
     const driver::Binding& binding = generation_.request.binding;
     const int pid = TRY(driver::find_session_pid(plan, binding, LeafPool::name_of(*session.slot),
                                                  static_cast<int>(report.pid)));

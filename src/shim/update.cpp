@@ -92,6 +92,11 @@ Status update(Generation& generation, Journal& journal, const UpdateRequest& req
     }
     TRY_VOID(check_live(*generation.plan, next));
 
+    // A guest's limits are its own kernel's, set when it was made.
+    if (next->microvm && next->resources != (*generation.plan)->resources)
+        return fail(Code::conflict,
+                    "the limits of a running guest do not change; stop and start it");
+
     // Past here the kernel's limits change; until the commit they can be put back.
     failpoint("update.before-write");
     LimitChange limits = TRY(LimitChange::open(*generation.plan, next, binding));

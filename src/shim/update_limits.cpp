@@ -105,6 +105,7 @@ Result<LimitChange> LimitChange::open(const plan::ExecutionPlan& runs,
 
 Status LimitChange::open_trees(const driver::Binding& binding)
 {
+    if ((*next_)->microvm) return {};  // its limits are not of this kernel
     const auto host = TRY(driver::host_cgroups());
     const std::string path = binding.cgroup + "/workload";
     const bool v2 = (*next_)->resources.version == CgroupVersion::v2;
@@ -182,6 +183,7 @@ Error LimitChange::explain(const Error& error, const Setting& setting) const
 
 Status LimitChange::write()
 {
+    if ((*next_)->microvm) return {};
     const bool v1 = (*next_)->resources.version == CgroupVersion::v1;
     for (const CgroupSetting& wanted :
          order_writes((*next_)->resources.version, (*runs_)->resources.workload,
@@ -206,6 +208,7 @@ Status LimitChange::write()
 
 Result<std::vector<driver::Evidence>> LimitChange::observe() const
 {
+    if ((*next_)->microvm) return std::vector<driver::Evidence>{};
     std::vector<driver::Evidence> evidence;
     const std::string prefix = "cgroup " + std::string(to_string((*next_)->resources.version)) +
                                " ";
@@ -226,6 +229,7 @@ Result<std::vector<driver::Evidence>> LimitChange::observe() const
 
 Status LimitChange::put_back()
 {
+    if ((*next_)->microvm) return {};
     std::string stuck;
     for (; !written_.empty(); written_.pop_back()) {
         const Written& last = written_.back();

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "base/diagnostic.hpp"
+#include "shim/keeper.hpp"
+#include "sys/file.hpp"
+
+// What only a sandbox with a kernel of its own has: a console, a clock of its own, and a protocol
+// that it can break.
+namespace sandbox::shim {
+
+namespace {
+
+// docs/protocol.md: reply deadline, here one that a client waits for.
+constexpr Millis kClockDeadline{2'000};
+// A turn of the loop reads no more: a guest that floods its console waits, and nobody else.
+constexpr std::size_t kConsoleTurn = 16U << 10;
+
+}  // namespace
+
+// Into a ring of its last bytes, never into a terminal: what a guest prints is hostile.
+Status Keeper::watch_console()
+{
+    const int console = generation_.launched->console.get();
+    if (console < 0) return {};
+    console_watch_ = TRY(loop_.when_readable(console, [this, console] {
+        char chunk[kConsoleTurn];
+        const ssize_t got = ::read(console, chunk, sizeof chunk);
+        if (got > 0) return console_.append({chunk, static_cast<std::size_t>(got)});
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (console_watch_) loop_.forget(*console_watch_);
+        console_watch_.reset();
+    }));
+    return {};
+}
+
+// Not synced; for a person who looks for why a guest ended.
+void Keeper::save_console() const
+{
+    if (console_.end() == 0 || generation_.request.on_exit == OnExit::remove) return;
+    const auto folder = sys::open_dir(generation_.request.binding.state_dir.str());
+    if (!folder) return;
+    const auto file = sys::open_at2(folder->get(), kConsoleName, O_WRONLY | O_CREAT | O_TRUNC, 0600,
+                                    sys::kBeneath);
+    if (file) static_cast<void>(sys::write_all(file->get(), console_.from(console_.begin())));
+}
+
+// The relay has closed its link already. Nothing that comes from there can be believed.
+void Keeper::on_guest_faulty(const wire::GuestFaulty& fault)
+{
+    if (exit_) return;
+    const std::string why = "the guest broke the protocol: " + escaped(fault.detail);
+    static_cast<void>(journal_.tell(audit::Violation{"guest.protocol", why, 1}));
+    exit_why_ = why;
+    ending_ = Ending::killed;
+    kill_everything();
+}
+
+// A clock that stood still while its machine did is set again. A guest that does not answer is told
+// by its heartbeat's deadline.
+void Keeper::set_guest_clock()
+{
+    if (!(*generation_.plan)->microvm || !generation_.control) return;
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    wire::TimeSet time;
+    time.time_ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+                   static_cast<std::uint64_t>(now.tv_nsec);
+    const auto answer = channel::ask<wire::TimeAck>(*generation_.control, time,
+                                                    sys::Deadline::after(kClockDeadline));
+    if (!answer)
+        static_cast<void>(
+            journal_.tell(audit::Violation{"guest.clock", answer.error().message(), 1}));
+}
+
+}  // namespace sandbox::shim
