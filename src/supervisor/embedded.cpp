@@ -42,6 +42,12 @@ Status ask_to_stop(ShimConnection& connection, Millis timeout)
     return {};
 }
 
+bool has_driver(const facts::CapabilitySnapshot& snapshot)
+{
+    return snapshot.ok(facts::name::kDriverOci) || snapshot.ok(facts::name::kDriverNative) ||
+           snapshot.ok(facts::name::kDriverMicrovm);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EmbeddedService>> EmbeddedService::open(const Paths& paths, Need need)
@@ -55,7 +61,7 @@ Result<std::unique_ptr<EmbeddedService>> EmbeddedService::open(const Paths& path
         host = TRY(load_host(paths, Freshness::cached));
     }
     std::unique_ptr<EmbeddedService> service(new EmbeddedService(std::move(host)));
-    if (need == Need::launch && service->host_.snapshot.ok(facts::name::kDriverOci)) {
+    if (need == Need::launch && has_driver(service->host_.snapshot)) {
         // Without a usable driver the resolver will say why; no shim is needed to hear it.
         service->early_ = TRY(start_early(service->host_));
     }
