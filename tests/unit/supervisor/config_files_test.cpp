@@ -219,6 +219,7 @@ std::string manifest(const std::string& kernel, const std::string& initrd)
 
 TEST_F(OperatorFiles, InitPinsAGuestImageByItsManifest)
 {
+    fs::create_directory(root_ + "/guest");
     write("guest/vmlinux", "a kernel", 0644);
     write("guest/initrd", "an initrd", 0644);
     write("guest/manifest.json", manifest("a kernel", "an initrd"), 0644);
@@ -240,6 +241,7 @@ TEST_F(OperatorFiles, InitPinsAGuestImageByItsManifest)
 
 TEST_F(OperatorFiles, InitDoesNotPinAGuestThatIsNotWhatWasBuilt)
 {
+    fs::create_directory(root_ + "/guest");
     write("guest/vmlinux", "another kernel", 0644);
     write("guest/initrd", "an initrd", 0644);
     write("guest/manifest.json", manifest("a kernel", "an initrd"), 0644);
@@ -252,6 +254,7 @@ TEST_F(OperatorFiles, InitDoesNotPinAGuestThatIsNotWhatWasBuilt)
 
 TEST_F(OperatorFiles, InitNamesADamagedManifestAndOneThatLeavesItsFolder)
 {
+    fs::create_directory(root_ + "/guest");
     std::string text = manifest("a kernel", "an initrd");
     text.replace(text.find("vmlinux"), 7, "../linux");
     for (const std::string& bad : {std::string("{"), std::string("{\"version\":1}"), text}) {
