@@ -216,8 +216,13 @@ def unsupported_requirements(root):
               f'what is not enforced yet is refused, not ignored: {text.splitlines()[-1]}', found)
     native = root.write(root.work + '/n.toml', 'version = 1\nname = "n"\nisolation = "sandbox"\n'
                         'driver = "native"\n[process]\nargv = ["/bin/true"]\n')
+    config = root.path + '/etc/sandbox/config.toml'
+    text = open(config).read()
+    root.write(config, text + 'drivers = ["oci"]\n')
     found = denials(root, native)
     same([d['class'] for d in found], ['BACKEND_UNAVAILABLE'], 'a driver that is not there is BACKEND_UNAVAILABLE')
+    root.write(config, text)
+    same(root.ctl('run', native).code, 0, 'one that is there runs where a profile pins it')
 
 
 @scenario

@@ -140,6 +140,43 @@ TEST(ProbeDrivers, AnUncertifiedRuntimeClosesOciEvenWhenPinned)
     EXPECT_NE(oci.evidence.find("crun 1.29.1 is not certified"), std::string::npos) << oci.evidence;
 }
 
+TEST(ProbeDrivers, NativeNeedsNobodyElsesProgram)
+{
+    const Fact there{FactStatus::ok, "x", "seen"};
+    const Facts ours{{std::string(name::kInitDigest), there},
+                     {std::string(name::kShimDigest), there},
+                     {std::string(name::kMemfdSeal), there}};
+    Facts facts = ours;
+    derive_drivers(ProbeSettings{}, facts);
+    EXPECT_EQ(facts.at(std::string(name::kDriverNative)).status, FactStatus::ok);
+    EXPECT_EQ(facts.at(std::string(name::kDriverNative)).value, "default");
+    for (const auto& [lost, fact] : ours) {
+        facts = ours;
+        facts.erase(lost);
+        derive_drivers(ProbeSettings{}, facts);
+        EXPECT_EQ(facts.at(std::string(name::kDriverNative)).status, FactStatus::gap) << lost;
+    }
+    facts = ours;
+    ProbeSettings settings;
+    settings.drivers = {"oci"};
+    derive_drivers(settings, facts);
+    EXPECT_NE(facts.at(std::string(name::kDriverNative)).evidence.find("config.toml"),
+              std::string::npos);
+}
+
+TEST(ProbeDrivers, NativeSaysWhetherTheOperatorPinnedOurPrograms)
+{
+    const Fact there{FactStatus::ok, "x", "seen"};
+    Facts facts{{std::string(name::kInitDigest), there},
+                {std::string(name::kShimDigest), there},
+                {std::string(name::kMemfdSeal), there}};
+    ProbeSettings settings;
+    settings.init.pin = Pin{"1", "sha256:x"};
+    settings.shim.pin = Pin{"1", "sha256:y"};
+    derive_drivers(settings, facts);
+    EXPECT_EQ(facts.at(std::string(name::kDriverNative)).value, "config");
+}
+
 TEST(ProbeDrivers, OnlyConfiguredDriversExist)
 {
     Facts facts = good_facts();

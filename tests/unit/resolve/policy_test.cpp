@@ -158,6 +158,19 @@ TEST(ResolvePolicy, AppliesEveryDemand)
                                             "POLICY_DENIED rootfs-not-read-only rootfs.read_only"));
 }
 
+// Of the native driver the pins are those of our own programs: crun's say nothing of it.
+TEST(ResolvePolicy, AsksNativeForPinsOfOurOwnPrograms)
+{
+    World world = hello();
+    world.profile.driver = profile::Driver::native;
+    world.bundle("require.pinned_digests").require.pinned_digests = true;
+    world.lose("oci.runtime.pinned");
+    world.facts["driver.native"].value = "default";
+    EXPECT_THAT(verdict(world), ElementsAre("POLICY_DENIED digests-not-pinned driver"));
+    world.facts["driver.native"].value = "config";
+    EXPECT_THAT(verdict(world), ElementsAre("planned"));
+}
+
 TEST(ResolvePolicy, PermitsCgroupV2WhereItIsDemanded)
 {
     World world = full();
