@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/fields.hpp"
 
+#include <limits>
+
 #include "base/diagnostic.hpp"
 #include "canon/json.hpp"
 
@@ -65,8 +67,9 @@ std::optional<std::int64_t> Fields::integer(const std::string& key, std::int64_t
 
 std::optional<std::uint64_t> Fields::count(const std::string& key)
 {
-    constexpr std::int64_t kMost = (std::int64_t{1} << 53) - 1;  // I-JSON, RFC 7493
-    const auto number = integer(key, 0, kMost);
+    // More than the 2^53 of I-JSON (RFC 7493): nanoseconds pass that after 104 days, and both ends
+    // keep all 64 bits.
+    const auto number = integer(key, 0, std::numeric_limits<std::int64_t>::max());
     return number ? std::optional(static_cast<std::uint64_t>(*number)) : std::nullopt;
 }
 

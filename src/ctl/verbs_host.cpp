@@ -4,6 +4,7 @@
 #include "ctl/request.hpp"
 #include "ctl/service.hpp"
 #include "ctl/verbs.hpp"
+#include "driver/backend.hpp"
 #include "shim/audit_log.hpp"
 #include "shim/control_protocol.hpp"
 #include "supervisor/doctor.hpp"
@@ -178,6 +179,20 @@ int execute(const Context& context, const Reconcile& /*verb*/)
     return 0;
 }
 
+namespace {
+
+canon::Json drivers_of_this_build()
+{
+    canon::Json names = canon::Json::array();
+    for (const auto driver :
+         {profile::Driver::oci, profile::Driver::native, profile::Driver::microvm}) {
+        if (driver::find_backend(driver) != nullptr) names.push_back(profile::to_string(driver));
+    }
+    return names;
+}
+
+}  // namespace
+
 int execute(const Context& context, const Version& /*verb*/)
 {
     const canon::Json json{{"version", kVersion},
@@ -187,7 +202,7 @@ int execute(const Context& context, const Version& /*verb*/)
                            {"ledger_schema", ledger::kSchemaVersion},
                            {"guest_protocol", wire::kProtocolVersion},
                            {"shim_generation", shim::kGeneration},
-                           {"drivers", {"oci"}}};
+                           {"drivers", drivers_of_this_build()}};
     const Format format = context.format.value_or(Format::table);
     if (format != Format::table) return print(json, format), 0;
     print(std::string("sandboxctl ") + kVersion + "\n");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profile/document.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -162,6 +163,47 @@ SourceLocation position_of(std::string_view text, std::size_t offset, std::strin
     return at;
 }
 
+// toml++ 3.3 bounds how deep values nest, but not how many parts a dotted key has: each is a level
+// of its recursion, and a few 10,000 end the process. Nothing that is read here is 10 levels deep.
+constexpr std::size_t kMostKeyDots = 64;
+
+// Past the string that begins at `at`; the end where it has none, which is the parser's to say.
+std::size_t end_of_string(std::string_view toml, std::size_t at)
+{
+    const char quote = toml[at];
+    const std::string triple(3, quote);
+    const bool many = toml.substr(at, 3) == triple;
+    for (std::size_t i = at + (many ? 3 : 1); i < toml.size(); ++i) {
+        if (quote == '"' && toml[i] == '\\') {
+            ++i;
+        } else if (many ? toml.substr(i, 3) == triple : toml[i] == quote || toml[i] == '\n') {
+            return i + (many ? 3 : 1);
+        }
+    }
+    return toml.size();
+}
+
+// Where a key has too many parts.
+std::optional<std::size_t> find_deep_key(std::string_view toml)
+{
+    std::size_t dots = 0;
+    for (std::size_t i = 0; i < toml.size();) {
+        const char c = toml[i];
+        if (c == '"' || c == '\'') {
+            i = end_of_string(toml, i);
+            continue;
+        }
+        if (c == '#') {
+            i = std::min(toml.find('\n', i), toml.size());
+            continue;
+        }
+        if (c == '.' && ++dots > kMostKeyDots) return i;
+        if (std::string_view("=[]{},\n").find(c) != std::string_view::npos) dots = 0;
+        ++i;
+    }
+    return std::nullopt;
+}
+
 // What no TOML parser needs to see.
 std::optional<Diagnostic> unreadable(std::string_view toml, std::string_view file)
 {
@@ -190,6 +232,13 @@ std::optional<Diagnostic> unreadable(std::string_view toml, std::string_view fil
                               {}};
         }
         i += c.length;
+    }
+    if (const auto deep = find_deep_key(toml)) {
+        return Diagnostic{"key-too-deep",
+                          {},
+                          position_of(toml, *deep, file),
+                          "a key has more than " + std::to_string(kMostKeyDots) + " dots",
+                          "no key here is as deep; a value with dots needs quotes"};
     }
     return std::nullopt;
 }

@@ -57,7 +57,13 @@ Result<Tail> find_tail(int file)
                                                         : text.rfind('\n', last - 1);
         if (before != std::string::npos) break;
     }
-    if (last == std::string::npos) return Tail{};
+    if (last == std::string::npos) {
+        // A torn first line is dropped; more than any line holds without an end is no line of ours.
+        if (from == 0) return Tail{};
+        return fail(Code::corrupt,
+                    "audit.jsonl ends in more bytes than a line can have, without an "
+                    "end of line: see 'sandboxctl audit verify'");
+    }
     const std::size_t begin = before == std::string::npos ? 0 : before + 1;
     const auto line = TRY_WITH(canon::parse(std::string_view(text).substr(begin, last - begin)),
                                "the last line of audit.jsonl");

@@ -10,7 +10,7 @@ namespace {
 using canon::Json;
 
 constexpr int kLargestSignal = 64;                     // SIGRTMAX, signal(7)
-constexpr std::uint64_t kLongestStopMs = 86'400'000;   // a day
+constexpr std::uint64_t kLongestStopMs = 3'153'600'000'000;  // 100 years, as a profile may say
 
 struct ToJson {
     Json operator()(const SignalRequest& r) const

@@ -24,12 +24,18 @@ namespace {
 constexpr int kMostMessages = 64;                 // of one session before others get a turn
 constexpr std::size_t kMostInitPacket = 4U << 10; // wire::kMaxInitPacket
 
+constexpr int kNoStatus = 255;  // what is reported of an end that PID 1 lied about
 constexpr int kSignalBase = 128;   // a shell's convention, also docker's and podman's
 constexpr int kTimeoutCode = 124;  // as timeout(1)
 
 ledger::Exit exit_from(const wire::Exit& message)
 {
     ledger::Exit exit;
+    if (!wire::is_exit_value(message.outcome, message.value)) {
+        exit.code = kNoStatus;
+        exit.reason = ledger::ExitReason::unknown;
+        return exit;
+    }
     switch (message.outcome) {
     case wire::ExitOutcome::exited:
         exit.code = message.value & 0xFF;

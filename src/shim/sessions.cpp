@@ -23,6 +23,7 @@ namespace {
 constexpr Millis kWriteDelay{100};   // audit lines of sessions share commits
 constexpr Millis kClearAgain{50};    // a leaf whose processes take their time to die
 constexpr std::size_t kMostEnded = 64;  // whose exit status can still be asked for
+constexpr int kUnknownEnd = 255;  // what is reported of an end that PID 1 lied about
 constexpr int kBySignal = 128;
 constexpr int kOutOfTime = 124;
 
@@ -32,6 +33,11 @@ ledger::Exit exit_of(const wire::Exit& message)
 {
     using ledger::ExitReason;
     ledger::Exit exit;
+    if (!wire::is_exit_value(message.outcome, message.value)) {
+        exit.code = kUnknownEnd;
+        exit.reason = ExitReason::unknown;
+        return exit;
+    }
     switch (message.outcome) {
     case wire::ExitOutcome::exited:
         exit.code = message.value & 0xFF;

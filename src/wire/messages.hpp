@@ -245,6 +245,20 @@ struct Exit {
     std::int32_t value = 0;
     bool operator==(const Exit&) const = default;
 };
+// What a kernel can have said. The codec carries any value; who writes one down asks this first: it
+// comes from inside, and one that cannot be would spoil ledger and audit for everybody.
+constexpr bool is_exit_value(ExitOutcome outcome, std::int32_t value) noexcept
+{
+    switch (outcome) {
+    case ExitOutcome::exited: return value >= 0 && value <= 255;  // wait(2): eight bits
+    case ExitOutcome::signaled: return value >= 1 && value <= 64;  // signal(7): SIGRTMAX
+    case ExitOutcome::timed_out: return value >= 0 && value <= 64;  // 0: it ended by itself
+    case ExitOutcome::failed_to_start:
+        return value >= 0 && value <= 4095;  // MAX_ERRNO, linux/err.h
+    }
+    return false;
+}
+
 struct CapabilitySets {  // bit n is capability n
     std::uint64_t inheritable = 0;
     std::uint64_t permitted = 0;
@@ -262,9 +276,9 @@ struct Confined {
     std::vector<std::uint32_t> groups;  // 1024
     CapabilitySets caps;
     bool no_new_privs = false;
-    std::uint8_t seccomp_mode = 0;      // /proc/self/status Seccomp
+    std::uint8_t seccomp_mode = 0;  // /proc/self/status Seccomp
     std::uint32_t seccomp_filters = 0;  // /proc/self/status Seccomp_filters
-    std::uint32_t landlock_abi = 0;     // 0: not applied
+    std::uint32_t landlock_abi = 0;  // 0: not applied
     std::vector<std::uint32_t> open_fds;  // 256
     bool operator==(const Confined&) const = default;
 };

@@ -169,6 +169,24 @@ TEST(ParseProfile, SurvivesDeepNestingAndEveryTruncation)
     }
 }
 
+TEST(ParseProfile, RefusesAKeyOfThousandsOfPartsBeforeTheParserDescends)
+{
+    std::string deep = "a";
+    for (int i = 0; i < 60'000; ++i) deep += ".a";
+    for (const std::string& text : {"[" + deep + "]\n", deep + " = 1\n", "b = {" + deep + " = 1}\n",
+                                    "[\"a\"." + deep + "]\n"}) {
+        const auto parsed = parse(text);
+        ASSERT_FALSE(parsed.diagnostics.empty());
+        EXPECT_EQ(parsed.diagnostics.front().code, "key-too-deep");
+    }
+    // Dots in strings and comments are no key's.
+    const std::string dots(100, '.');
+    for (const std::string& text : {"env = { A = \"" + dots + "\" }\n", "# " + dots + "\n",
+                                    "env = { A = \"\\\"" + dots + "\" }\n"}) {
+        EXPECT_TRUE(parse(text).diagnostics.empty()) << text;
+    }
+}
+
 TEST(ParseProfile, NeverAcceptsAFlippedByteSilentlyAsAnotherVersionOrName)
 {
     for (std::size_t at = 0; at < kEveryKey.size(); ++at) {
