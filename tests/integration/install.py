@@ -57,7 +57,7 @@ def everything_is_in_its_place(root):
     have = {os.path.relpath(path, STAGE + PREFIX) for path in installed() if os.path.isfile(path)}
     share, man = OPTIONS['datadir'], OPTIONS['mandir']
     wanted = {f"{OPTIONS['bindir']}/sandboxctl", f"{OPTIONS['libexecdir']}/sandbox/sandbox-shim",
-              f"{OPTIONS['libexecdir']}/sandbox/sandbox-init",
+              f"{OPTIONS['libexecdir']}/sandbox/sandbox-init", f"{OPTIONS['sbindir']}/sandbox-mkguest",
               f'{share}/bash-completion/completions/sandboxctl', f'{share}/zsh/site-functions/_sandboxctl',
               f'{share}/fish/vendor_completions.d/sandboxctl.fish',
               f'{share}/doc/sandboxd/LICENSE', f'{share}/doc/sandboxd/README.md',
