@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kNotice = 5;
 constexpr std::size_t kMostGroups = 1024;
+constexpr Millis kAcceptRest{100};  // until descriptors may be free again
 
 // Group members come in through the socket's mode; this looks again at who they are.
 bool may_connect(int socket, const sys::PeerCredentials& peer, gid_t group)
@@ -43,6 +44,7 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
     struct Listener {
         std::unique_ptr<Loop::Watch> watch;
         gid_t group = 0;
+        std::unique_ptr<Loop::Timer> rest;
     };
 
     void await_client(std::size_t index)
@@ -55,13 +57,21 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
     void accept_all(std::size_t index)
     {
         if (draining_) return;
-        const Listener& listener = listeners_[index];
+        Listener& listener = listeners_[index];
         while (true) {
             const int fd = accept4(listener.watch->fd(), nullptr, nullptr,
                                    SOCK_CLOEXEC | SOCK_NONBLOCK);
             if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
             // Out of descriptors: the oldest idle client gives way.
-            if (fd < 0 && (errno == EMFILE || errno == ENFILE) && evict({})) continue;
+            if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+                if (evict({})) continue;
+                // The listener stays readable: to ask again at once would be all that is done.
+                if (!listener.rest) listener.rest = loop_.timer();
+                listener.rest->after(kAcceptRest, [self = weak_from_this(), index] {
+                    if (const auto alive = self.lock()) alive->accept_all(index);
+                });
+                return;
+            }
             if (fd < 0) break;
             static_cast<void>(admit(sys::UniqueFd(fd), listener.group));
         }
@@ -234,7 +244,7 @@ Server::~Server()
 Status Server::listen(sys::UniqueFd listener, gid_t group)
 {
     auto watch = TRY(state_->loop_.watch(std::move(listener)));
-    state_->listeners_.push_back({std::move(watch), group});
+    state_->listeners_.push_back({std::move(watch), group, nullptr});
     state_->await_client(state_->listeners_.size() - 1);
     return {};
 }
