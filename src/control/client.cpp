@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kBehindStreams = 3;
 constexpr std::size_t kAnswerBytes = 64U << 10;
+constexpr int kSwitched = 101;  // RFC 9110, 15.2.2
 
 Error gone()
 {
@@ -89,8 +90,9 @@ Status HttpClient::receive(ResponseReader& reader, std::string& held, sys::Deadl
     return {};
 }
 
-Result<HttpAnswer> HttpClient::request(std::string_view method, std::string_view target,
-                                       std::string_view body, sys::Deadline deadline)
+// One request and the whole of its response.
+Result<HttpAnswer> HttpClient::exchange(std::string_view request, std::string& held,
+                                        sys::Deadline deadline)
 {
     TRY_VOID(ready());
     HttpAnswer answer;
@@ -98,12 +100,18 @@ Result<HttpAnswer> HttpClient::request(std::string_view method, std::string_view
         answer.body += piece;
         return {};
     });
-    std::string held;
-    TRY_VOID(send(render_request(method, target, body, false, {}), deadline));
+    TRY_VOID(send(request, deadline));
     TRY_VOID(receive(reader, held, deadline));
     answer.status = reader.status();
-    if (!reader.keep_alive()) socket_.reset();
+    if (answer.status != kSwitched && !reader.keep_alive()) socket_.reset();
     return answer;
+}
+
+Result<HttpAnswer> HttpClient::request(std::string_view method, std::string_view target,
+                                       std::string_view body, sys::Deadline deadline)
+{
+    std::string held;
+    return exchange(render_request(method, target, body, false, {}), held, deadline);
 }
 
 Result<HttpAnswer> HttpClient::lines(std::string_view target, const Line& use)
@@ -142,17 +150,10 @@ Result<HttpAnswer> HttpClient::lines(std::string_view target, const Line& use)
 Result<HttpAnswer> HttpClient::stream(std::string_view target, std::string_view body,
                                       const supervisor::Console& console, bool input)
 {
-    TRY_VOID(ready());
-    HttpAnswer answer;
-    ResponseReader reader([&](std::string_view piece) -> Status {
-        answer.body += piece;
-        return {};
-    });
     std::string held;
-    TRY_VOID(send(render_request("POST", target, body, true, {}), sys::Deadline::never()));
-    TRY_VOID(receive(reader, held, sys::Deadline::never()));
-    answer.status = reader.status();
-    if (answer.status == 101)
+    HttpAnswer answer = TRY(
+        exchange(render_request("POST", target, body, true, {}), held, sys::Deadline::never()));
+    if (answer.status == kSwitched)
         answer.body = TRY(pump(socket_.get(), std::move(held), console, input));
     socket_.reset();
     return answer;

@@ -41,6 +41,8 @@ public:
 private:
     explicit HttpClient(std::string path) : path_(std::move(path)) {}
     [[nodiscard]] Status ready();
+    [[nodiscard]] Result<HttpAnswer> exchange(std::string_view request, std::string& held,
+                                              sys::Deadline deadline);
     [[nodiscard]] Status send(std::string_view bytes, sys::Deadline deadline);
     [[nodiscard]] Status receive(ResponseReader& reader, std::string& held, sys::Deadline deadline);
 

@@ -64,6 +64,7 @@ constexpr auto kNamed = std::to_array<Named>({
     {"--plan", "FILE", WordKind::file},
     {"--root", "DIR", WordKind::folder},
     {"--signal", "SIGNAL", WordKind::signal},
+    {"--session", "SESSION", WordKind::session},
     {"--since", "TIME", WordKind::none},
     {"--snapshot", "FILE", WordKind::file},
     {"--tail", "LINES", WordKind::none},
@@ -72,14 +73,14 @@ constexpr auto kNamed = std::to_array<Named>({
     {"--user", "UID:GID", WordKind::none},
     {"--workdir", "DIR", WordKind::none},
     {"argv", "ARGV", WordKind::file},
-    {"destination", "DESTINATION", WordKind::file},
+    {"destination", "DESTINATION", WordKind::place},
     {"file", "FILE", WordKind::file},
     {"files", "FILE", WordKind::file},
     {"name", "NAME", WordKind::sandbox},
     {"names", "NAME", WordKind::sandbox},
     {"profile", "PROFILE", WordKind::profile},
     {"sandbox", "NAME", WordKind::sandbox},
-    {"source", "SOURCE", WordKind::file},
+    {"source", "SOURCE", WordKind::place},
 });
 
 std::string in_capitals(std::string text)
@@ -169,6 +170,8 @@ std::string_view to_string(WordKind kind) noexcept
     case WordKind::file: return "file";
     case WordKind::folder: return "folder";
     case WordKind::signal: return "signal";
+    case WordKind::place: return "place";
+    case WordKind::session: return "session";
     }
     return "none";
 }

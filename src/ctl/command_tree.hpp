@@ -15,7 +15,8 @@ class App;
 namespace sandbox::ctl {
 
 // What may stand in a place, for completion: words of a fixed list, or of one that is asked for.
-enum class WordKind { none, choice, sandbox, profile, file, folder, signal };
+// place: a file here, or NAME: of a sandbox with a path in it.
+enum class WordKind { none, choice, sandbox, profile, file, folder, signal, place, session };
 
 struct OptionDoc {
     std::vector<std::string> names;  // "-o", "--output", short before long; an argument has none

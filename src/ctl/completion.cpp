@@ -95,6 +95,20 @@ _sandboxctl_words()
     "$program" "${root[@]}" __complete "$1" "$cur" 2>/dev/null
 }
 
+_sandboxctl_places()
+{
+    mapfile -t COMPREPLY < <(
+        _sandboxctl_words place
+        compgen -f -- "$cur"
+    )
+    # A path in the sandbox follows the colon.
+    if [[ ${COMPREPLY[0]-} == *: ]]; then
+        compopt -o nospace 2>/dev/null
+    else
+        compopt -o filenames 2>/dev/null
+    fi
+}
+
 _sandboxctl()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} program=${COMP_WORDS[0]/#\~/$HOME}
@@ -162,7 +176,8 @@ _sandboxctl()
             compgen -d -- "$cur"
         )
         ;;
-    sandbox | signal) mapfile -t COMPREPLY < <(_sandboxctl_words "$kind") ;;
+    place) _sandboxctl_places ;;
+    sandbox | session | signal) mapfile -t COMPREPLY < <(_sandboxctl_words "$kind") ;;
     esac
 }
 
@@ -198,6 +213,7 @@ _sandboxctl_words() {
     local -a found
     found=("${(@f)$("$program" "${root[@]}" __complete "$1" "$PREFIX" 2>/dev/null)}")
     found=(${found:#})
+    [[ $1 == place ]] && { compadd -S '' -a found; return }
     compadd -a found
 }
 
@@ -257,7 +273,11 @@ _sandboxctl() {
         _sandboxctl_words profile
         _files -g '*.toml'
         ;;
-    (sandbox|signal) _sandboxctl_words $kind ;;
+    (place)
+        _sandboxctl_words place
+        _files
+        ;;
+    (sandbox|session|signal) _sandboxctl_words $kind ;;
     esac
 }
 
@@ -355,10 +375,12 @@ std::string fish_words(const OptionDoc& option)
     switch (option.words) {
     case WordKind::choice: return " -a " + shell_word(join(option.choices, " "));
     case WordKind::sandbox:
+    case WordKind::session:
     case WordKind::signal:
         return fmt::format(" -a '(__sandboxctl_words {})'", to_string(option.words));
     case WordKind::profile:
         return " -a '(__sandboxctl_words profile; __fish_complete_suffix .toml)'";
+    case WordKind::place: return " -F -a '(__sandboxctl_words place)'";
     case WordKind::folder: return " -a '(__fish_complete_directories)'";
     case WordKind::file: return " -F";
     case WordKind::none: return "";

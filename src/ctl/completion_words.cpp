@@ -13,6 +13,7 @@ namespace sandbox::ctl {
 namespace {
 
 constexpr std::size_t kMostProfiles = 4096;
+constexpr std::size_t kMostSessions = 65536;  // with a log, of one sandbox
 // Fewer digits would offer ids to somebody who types a name.
 constexpr std::size_t kLeastIdPrefix = 1;
 constexpr std::string_view kHex = "0123456789abcdef";
@@ -30,6 +31,23 @@ std::vector<std::string> sandbox_words(const supervisor::Paths& paths, std::stri
     for (const ledger::Sandbox& sandbox : *sandboxes) {
         words.push_back(sandbox.name.str());
         if (maybe_id) words.push_back(sandbox.id.str());
+    }
+    return words;
+}
+
+// Of each sandbox the sessions that have a log: those one can come back to.
+std::vector<std::string> session_words(const supervisor::Paths& paths)
+{
+    std::vector<std::string> words;
+    auto ledger = ledger::Ledger::open(HostPath(paths.state), ledger::OpenMode::read_only);
+    if (!ledger) return words;
+    const auto sandboxes = ledger->list(ledger::ListScope::live);
+    if (!sandboxes) return words;
+    for (const ledger::Sandbox& sandbox : *sandboxes) {
+        const auto folder = sys::open_dir(paths.logs_of(sandbox.id) + "/sessions");
+        const auto names = folder ? sys::list_dir(folder->get(), kMostSessions)
+                                  : Result<std::vector<std::string>>{};
+        if (names) words.insert(words.end(), names->begin(), names->end());
     }
     return words;
 }
@@ -76,6 +94,11 @@ std::vector<std::string> complete_words(const supervisor::Paths& paths, std::str
 {
     std::vector<std::string> words;
     if (kind == to_string(WordKind::sandbox)) words = sandbox_words(paths, prefix);
+    if (kind == to_string(WordKind::session)) words = session_words(paths);
+    if (kind == to_string(WordKind::place)) {
+        words = sandbox_words(paths, "");
+        for (std::string& word : words) word += ':';
+    }
     if (kind == to_string(WordKind::profile)) words = profile_words(paths);
     if (kind == to_string(WordKind::signal)) words = signal_words();
     std::erase_if(words, [&](const std::string& word) { return !word.starts_with(prefix); });

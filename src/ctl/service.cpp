@@ -24,7 +24,7 @@ std::vector<std::string> sockets_of(const supervisor::Paths& paths)
 Result<std::unique_ptr<supervisor::SandboxService>> open_service(const Context& context,
                                                                  supervisor::Need need)
 {
-    const auto paths = supervisor::find_paths(context.root);
+    const auto paths = TRY(supervisor::locate(context.root));
     for (const std::string& socket : sockets_of(paths)) {
         auto remote = control::RemoteService::connect(socket);
         if (remote) return std::move(*remote);

@@ -18,8 +18,10 @@ int execute(const Context& /*context*/, const Completion& verb)
 int execute(const Context& context, const CompleteWords& verb)
 {
     std::string text;
-    for (const std::string& word :
-         complete_words(supervisor::find_paths(context.root), verb.kind, verb.prefix)) {
+    // A shell that asks for words has no use for an error.
+    const auto paths = supervisor::locate(context.root);
+    if (!paths) return 0;
+    for (const std::string& word : complete_words(*paths, verb.kind, verb.prefix)) {
         text += word + "\n";
     }
     print(text);

@@ -124,7 +124,9 @@ int execute(const Context& context, const Validate& verb)
 
 int execute(const Context& context, const Plan& verb)
 {
-    const auto paths = supervisor::find_paths(context.root);
+    const auto located = supervisor::locate(context.root);
+    if (!located) return complain(located.error()), kFailed;
+    const supervisor::Paths& paths = *located;
     const Format format = context.format.value_or(Format::table);
     const auto text = supervisor::read_profile(paths, verb.profile);
     if (!text) return complain(text.error()), kFailed;

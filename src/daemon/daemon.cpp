@@ -273,7 +273,7 @@ private:
 
 Status serve(const Options& options, const Log& log)
 {
-    const auto paths = supervisor::find_paths(options.root);
+    const auto paths = TRY(supervisor::locate(options.root));
     Instance instance = TRY(Instance::claim(paths));
     Daemon daemon(paths, options.reconcile_interval, log);
     TRY_VOID(daemon.listen(instance));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/strong.hpp"
 #include "plan/plan.hpp"
@@ -19,6 +20,7 @@ struct Binding {
     HostPath run_dir;            // RUN/ID: sockets, bundle mount point
     HostPath state_dir;          // STATE/sandboxes/ID: plan.json, logs/
     std::string cgroup;          // path below the hierarchy roots: "/sandbox/ID"
+    std::vector<HostPath> guarded{};  // never granted, as RUN and STATE are not: the secret store
     bool operator==(const Binding&) const = default;
 };
 

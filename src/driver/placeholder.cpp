@@ -53,36 +53,4 @@ Result<std::vector<Placeholder>> list_placeholders(std::span<const TreeStep> ste
     return missing;
 }
 
-Result<sys::FileIdentity> create_placeholder(const Placeholder& placeholder)
-{
-    const Place place = TRY(place_of(placeholder.path));
-    const sys::UniqueFd file = TRY_WITH(
-        sys::open_at(place.folder.get(), place.name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW,
-                     0400),
-        "placeholder for masked path " + escaped(placeholder.path.str()));
-    return sys::identity_of_fd(file.get());
-}
-
-Status remove_placeholder(const Placeholder& placeholder, sys::FileIdentity identity)
-{
-    const auto place = place_of(placeholder.path);
-    if (!place) {
-        if (place.error().code() == Code::not_found) return {};
-        return fail(place.error());
-    }
-    const auto file = sys::open_at(place->folder.get(), place->name, O_PATH | O_NOFOLLOW);
-    if (!file) {
-        if (file.error().code() == Code::not_found) return {};
-        return fail(file.error());
-    }
-    struct stat status{};
-    if (::fstat(file->get(), &status) != 0) return fail_errno("fstat", placeholder.path.str());
-    const bool ours = TRY(sys::identity_of_fd(file->get())) == identity &&
-                      S_ISREG(status.st_mode) && status.st_size == 0;
-    if (!ours)
-        return fail(Code::foreign, "left alone: " + escaped(placeholder.path.str()) +
-                                       " is no longer the placeholder that was made");
-    return sys::unlink_at(place->folder.get(), place->name);
-}
-
 }  // namespace sandbox::driver

@@ -230,6 +230,26 @@ Status undo(const Entry& entry, const ResourceContext& context)
     return fail(Code::internal, "an entry of no kind");
 }
 
+namespace {
+
+// Whether another cgroup has come to the name that ours had: what lies below it is another's too,
+// whatever name it has. An entry of a session has no identity of its own.
+bool is_below_a_foreign_root(const Entry& entry, std::span<const Entry> entries,
+                             const ResourceContext& context)
+{
+    if (!is_cgroup(entry.kind) || entry.kind == EntryKind::cgroup_root || !entry.identity.empty())
+        return false;
+    const auto root = std::find_if(entries.begin(), entries.end(), [&](const Entry& other) {
+        return other.kind == EntryKind::cgroup_root && other.sandbox == entry.sandbox &&
+               !other.identity.empty() && entry.name.starts_with(other.name + "/");
+    });
+    if (root == entries.end()) return false;
+    const auto tree = sys::cgroup::CgroupTree::find(context.cgroups, root->name);
+    return tree && presence_of(*tree, *root) == Presence::foreign;
+}
+
+}  // namespace
+
 Unwound unwind(std::span<const Entry> entries, const ResourceContext& context)
 {
     std::vector<Entry> order(entries.begin(), entries.end());
@@ -246,6 +266,10 @@ Unwound unwind(std::span<const Entry> entries, const ResourceContext& context)
     failpoint("undo.members");
     Unwound result;
     for (const Entry& entry : order) {
+        if (is_below_a_foreign_root(entry, order, context)) {
+            result.foreign.push_back(entry);
+            continue;
+        }
         const Status done = undo(entry, context);
         failpoint("undo", to_string(entry.kind));
         if (!done) {

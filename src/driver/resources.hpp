@@ -82,7 +82,7 @@ struct Unwound {
 // for `gone` and `foreign`, in one transaction.
 Unwound unwind(std::span<const ledger::Entry> entries, const ResourceContext& context);
 
-// Processes of our own user that carry `name` as an argument.
+// Processes of our own user that run sandbox-shim and carry `name` as their first argument.
 [[nodiscard]] Result<std::vector<sys::ProcessIdentity>> find_by_argument(std::string_view name);
 
 }  // namespace sandbox::driver

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 
 #include "driver/resources.hpp"
@@ -23,14 +24,27 @@ pid_t number_of(const std::string& name)
     return code == std::errc{} && end == name.data() + name.size() ? pid : 0;
 }
 
-bool has_argument(std::string_view arguments, std::string_view wanted)
+// Shims and log workers are the ones that carry such a name, and both are this program.
+constexpr std::string_view kProgram = "sandbox-shim";
+
+// Whoever looks for the name (`pgrep -f`, `grep`) has it among its arguments too.
+bool is_named(std::string_view arguments, std::string_view wanted)
 {
-    while (!arguments.empty()) {
-        const auto one = arguments.substr(0, arguments.find('\0'));
-        if (one == wanted) return true;
-        arguments.remove_prefix(std::min(arguments.size(), one.size() + 1));
-    }
-    return false;
+    const std::size_t program = arguments.find('\0');
+    if (program == std::string_view::npos) return false;
+    arguments.remove_prefix(program + 1);
+    return arguments.substr(0, arguments.find('\0')) == wanted;
+}
+
+bool runs_our_program(int folder)
+{
+    std::array<char, 4096> link{};  // PATH_MAX
+    const ssize_t length = readlinkat(folder, "exe", link.data(), link.size());
+    if (length <= 0) return false;
+    std::string_view path(link.data(), static_cast<std::size_t>(length));
+    constexpr std::string_view kReplaced = " (deleted)";  // by an upgrade
+    if (path.ends_with(kReplaced)) path.remove_suffix(kReplaced.size());
+    return path.substr(path.rfind('/') + 1) == kProgram;
 }
 
 }  // namespace
@@ -51,7 +65,7 @@ Result<std::vector<sys::ProcessIdentity>> find_by_argument(std::string_view name
         // Most are somebody else's: their identity, several calls, is never asked for.
         const auto mentions = [&] {
             const auto arguments = sys::read_file_at(folder->get(), "cmdline", kLongestCommandLine);
-            return arguments && has_argument(*arguments, name);
+            return arguments && is_named(*arguments, name) && runs_our_program(folder->get());
         };
         if (!mentions()) continue;
         // Identity first, arguments after it, through the same folder: no reused number slips in.

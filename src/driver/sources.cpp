@@ -146,6 +146,7 @@ std::string protected_reason(std::string_view path, const Binding& binding)
     std::vector<std::string_view> folders(kProtected.begin(), kProtected.end());
     if (run != "/") folders.push_back(run);
     if (state != "/") folders.push_back(state);
+    for (const HostPath& folder : binding.guarded) folders.push_back(folder.str());
     // --root puts the configuration beside the state, as it does without it.
     constexpr std::string_view kStateTail = "/var/lib/sandbox";
     std::string config;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <set>
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -27,6 +30,7 @@ namespace cgroup = sys::cgroup;
 namespace name = facts::name;
 
 constexpr std::string_view kProbePrefix = "sandbox-probe-";
+constexpr const char* kMemberName = "sandbox-probe";  // at most 15 bytes: TASK_COMM_LEN
 // Microseconds on an idle host. A busy one is no reason to say for ten minutes that it cannot kill.
 constexpr Millis kFreezeLimit{2'000};
 constexpr Millis kRemoveLimit{2'000};
@@ -130,6 +134,9 @@ Result<sys::Pidfd> start_member(const cgroup::CgroupTree& tree)
     auto ready = TRY(sys::make_pipe());
     auto member = TRY(sys::clone_process({.cgroup_dir = handles.dir.get()}));
     if (member.pid == 0) {
+        // Should the prober be killed: this one dies with it, or once it is thawed, and is known.
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, kMemberName);
         const int problem = cgroup::join_self(tasks);
         const char byte = problem == 0 ? 'j' : 'f';
         static_cast<void>(!write(ready.write.get(), &byte, 1));
@@ -254,20 +261,35 @@ bool is_stale(std::string_view folder)
     return kill(pid, 0) != 0 && errno == ESRCH;
 }
 
-enum class Members { end, spare };
+// A member as a prober of this pid namespace makes it. Elsewhere the number in the folder's name
+// means another process, which may live.
+bool is_probe_member(pid_t pid)
+{
+    const auto self = sys::ProcDir::self();
+    const auto member = sys::ProcDir::open(pid);
+    if (!self || !member) return false;
+    struct stat info{};
+    if (fstat(member->fd(), &info) != 0 || info.st_uid != geteuid()) return false;
+    const auto here = self->namespace_inode("pid");
+    const auto there = member->namespace_inode("pid");
+    const auto name = member->text("comm");
+    return here && there && *here == *there && name && *name == std::string(kMemberName) + "\n";
+}
 
-// Members of a stranger's leftover are spared, and with them the cgroup: its number may mean
-// another process in another pid namespace.
-void remove_cgroup(const cgroup::Host& host, const std::string& path, Members members)
+// `own`: made by this process. A stranger's leftover goes if everything in it provably is a prober's;
+// on v1 it may be frozen, and ends once it is thawed.
+enum class Whose { own, stale };
+
+void remove_cgroup(const cgroup::Host& host, const std::string& path, Whose whose)
 {
     const auto tree = cgroup::CgroupTree::find(host, path);
     if (!tree || tree->empty()) return;
-    if (members == Members::spare) {
+    if (whose == Whose::stale) {
         const auto inside = tree->processes();
-        if (!inside || !inside->empty()) return;
-    } else {
-        static_cast<void>(tree->kill_all(sys::Deadline::after(kRemoveLimit)));
+        if (!inside || !std::all_of(inside->begin(), inside->end(), is_probe_member)) return;
+        static_cast<void>(tree->thaw(sys::Deadline::after(kFreezeLimit)));
     }
+    static_cast<void>(tree->kill_all(sys::Deadline::after(kRemoveLimit)));
     static_cast<void>(tree->remove(sys::Deadline::after(kRemoveLimit)));
 }
 
@@ -300,19 +322,20 @@ void sweep_cgroups(const std::string& probe_cgroup)
 {
     const auto host = cgroup::detect();
     if (!host) return;
-    remove_cgroup(*host, probe_cgroup, Members::end);
+    remove_cgroup(*host, probe_cgroup, Whose::own);
     const std::string above = probe_cgroup.substr(0, probe_cgroup.rfind('/'));
-    const auto* hierarchy = host->with("pids");
-    if (hierarchy == nullptr) hierarchy = host->v2();
-    if (hierarchy == nullptr) return;
-    const auto folder = sys::open_dir(hierarchy->mount + above + "/");
-    const auto names = folder ? sys::list_dir(folder->get()) : Result<std::vector<std::string>>{};
-    if (!names) return;
-    for (const std::string& entry : *names) {
-        if (entry.starts_with(kProbePrefix) && is_stale(entry)) {
-            remove_cgroup(*host, above + "/" + entry, Members::spare);
+    // Each hierarchy by itself: a prober was killed wherever it had come to.
+    std::set<std::string> stale;
+    for (const cgroup::Hierarchy& hierarchy : host->hierarchies) {
+        const auto folder = sys::open_dir(hierarchy.mount + above + "/");
+        const auto names = folder ? sys::list_dir(folder->get())
+                                  : Result<std::vector<std::string>>{};
+        if (!names) continue;
+        for (const std::string& entry : *names) {
+            if (entry.starts_with(kProbePrefix) && is_stale(entry)) stale.insert(entry);
         }
     }
+    for (const std::string& entry : stale) remove_cgroup(*host, above + "/" + entry, Whose::stale);
 }
 
 Task cgroup_task(const ProbeSettings& settings, std::string probe_cgroup)

@@ -82,6 +82,11 @@ facts::CapabilitySnapshot probe(const ProbeSettings& settings)
     return facts::CapabilitySnapshot(std::move(facts));
 }
 
+void sweep_leftovers(const ProbeSettings& settings)
+{
+    sweep_cgroups(probe_cgroup_path(choose_cgroup_parent(settings).path));
+}
+
 Status recheck_critical(const facts::CapabilitySnapshot& snapshot)
 {
     const auto host = TRY(sys::cgroup::detect());

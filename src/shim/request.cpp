@@ -148,6 +148,7 @@ Result<LaunchRequest> decode_request(std::string_view text)
     request.state_root = fields.text("state_root");
     request.cgroup_parent = fields.text("cgroup_parent");
     request.secret_store = fields.text("secret_store");
+    if (!request.secret_store.empty()) request.binding.guarded = {HostPath(request.secret_store)};
     request.intents = intents_from_json(fields);
     request.on_exit = fields.flag("remove") ? OnExit::remove : OnExit::keep;
     request.out = output_of(fields, "out");

@@ -203,10 +203,13 @@ Status Sessions::send_open(Session& session, const wire::Open& open, std::array<
     if (setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) != 0)
         static_cast<void>(setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room));
     const std::string_view bytes(reinterpret_cast<const char*>(frame.data()), frame.size());
-    TRY_VOID(sys::send_fds(socket, bytes.substr(0, 1), stdio));
+    // A refusal may close the stream before all of OPEN is through: what it says is read then.
+    const auto is_closed = [](int problem) { return problem == EPIPE || problem == ECONNRESET; };
+    if (const auto given = sys::send_fds(socket, bytes.substr(0, 1), stdio); !given)
+        return is_closed(given.error().errnum()) ? Status{} : given;
     const ssize_t sent = send(socket, bytes.data() + 1, bytes.size() - 1,
                               MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent == static_cast<ssize_t>(bytes.size() - 1)) return {};
+    if (sent == static_cast<ssize_t>(bytes.size() - 1) || (sent < 0 && is_closed(errno))) return {};
     return fail(Code::unavailable, "sandbox-init does not read the session");
 }
 

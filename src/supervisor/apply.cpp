@@ -155,6 +155,33 @@ const desired::Present* present_of(const std::vector<desired::Present>& all,
 
 }  // namespace
 
+namespace {
+
+bool is_hopeless(const desired::Step& step, const ApplyOrder& order)
+{
+    return step.action == Applied::Action::replace && step.plan &&
+           order.failed.contains(step.plan->digest().str());
+}
+
+}  // namespace
+
+std::set<std::string> failed_replacements(const ApplyOrder& order, const ApplyResult& result)
+{
+    std::set<std::string> failed;
+    for (const Applied& item : result.items) {
+        if (item.action == Applied::Action::replace && !item.failure.empty())
+            failed.insert(item.plan_digest);
+    }
+    // One that was not wanted this time is forgotten.
+    for (const std::string& digest : order.failed) {
+        if (std::ranges::any_of(result.items, [&](const Applied& item) {
+                return item.plan_digest == digest && item.bad();
+            }))
+            failed.insert(digest);
+    }
+    return failed;
+}
+
 std::vector<Resolved> resolve_files(const Host& host, const std::vector<DropIn>& files, Start start)
 {
     std::vector<Resolved> resolved;
@@ -195,6 +222,12 @@ Result<ApplyResult> carry_out(EmbeddedService& service, const ApplyOrder& order)
     // Past here sandboxes change: every plan that is to run has been resolved.
     StepRunner runner(service);
     for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (is_hopeless(steps[i], order)) {
+            result.items[i].failure =
+                "its replacement could not be started before: it is tried again "
+                "when the file changes, or by 'sandboxctl apply'";
+            continue;
+        }
         runner.act(steps[i], present_of(present, steps[i]), result.items[i]);
         const std::string complaint = complaint_of(result.items[i]);
         if (!complaint.empty() && order.told.find(complaint) != std::string::npos) continue;

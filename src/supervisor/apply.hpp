@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,14 +29,19 @@ enum class Start { all, only_autostart };
 
 // Reads the ledger, decides, and unless it only looks, acts: one apply at a time on this state.
 // `told` is what a former pass complained of: the same again is not written into the audit log a
-// second time.
+// second time. `failed` are digests of plans that it could not put in place of what ran: the same
+// plan is not tried again, so that no pass ends what runs well only to bring it back.
 struct ApplyOrder {
     std::vector<Resolved> files;
     desired::Scope scope;
     ApplyRequest::Mode mode = ApplyRequest::Mode::act;
     std::string told;
+    std::set<std::string> failed;
 };
 [[nodiscard]] Result<ApplyResult> carry_out(EmbeddedService& service, const ApplyOrder& order);
+
+// Digests for `failed` of the next pass.
+std::set<std::string> failed_replacements(const ApplyOrder& order, const ApplyResult& result);
 
 // What is wrong with an item or with all of a result, as text; empty: nothing.
 std::string complaint_of(const Applied& item);

@@ -8,6 +8,7 @@
 #include "base/failpoint.hpp"
 #include "shim/audit_log.hpp"
 #include "shim/control_protocol.hpp"
+#include "supervisor/lifecycle.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::supervisor {
@@ -100,9 +101,44 @@ Status StepRunner::start(const desired::Step& step, const desired::Present& pres
 Status StepRunner::replace(const desired::Step& step, const desired::Present& present)
 {
     failpoint("apply.before-replace");
+    // Whether it may run at all any more is asked while it still does.
+    const auto before = present.alive && present.managed
+                            ? stored_plan(service_.host(), present.row)
+                            : Result<plan::ExecutionPlan>(fail(Code::not_found, "it did not run"));
     TRY_VOID(remove(present));
     failpoint("apply.replaced-is-gone");
-    return create(step);
+    Status made = create(step);
+    if (made || !present.alive) return made;
+    return bring_back(step, present, before, std::move(made));
+}
+
+// Most of what can be wrong shows when a plan is made. The rest shows at a launch, when the sandbox
+// that ran well is gone already: it comes back by its own plan, as another one of the same name.
+Status StepRunner::bring_back(const desired::Step& step, const desired::Present& present,
+                              const Result<plan::ExecutionPlan>& before, Status failed)
+{
+    const Error why = std::move(failed).error();
+    const auto add = [&](const std::string& text) -> Status {
+        return fail(why.code(), why.message() + "; " + text);
+    };
+    if (!before) return add("the one before cannot come back: " + before.error().message());
+    // What is left of the launch that failed has the name.
+    const auto left = made_ ? service_.find(made_->str()) : service_.find(step.name);
+    if (left && (made_ || !ledger::is_active(left->sandbox.state)))
+        static_cast<void>(service_.remove(left->sandbox.id.str(), SandboxService::Force::yes));
+    made_.reset();
+    RunRequest request(*before);
+    request.name = step.name;
+    request.attach = Attach::detached;
+    request.console = {};
+    request.managed = present.managed;
+    failpoint("apply.before-return");
+    const auto again = service_.run(request);
+    failpoint("apply.returned");
+    if (again && again->exit_status == 0 && again->why.empty())
+        return add("the one before runs again");
+    return add("the one before does not come back either: " +
+               (again ? again->why : again.error().message()));
 }
 
 Status StepRunner::remove(const desired::Present& present)

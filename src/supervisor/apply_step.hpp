@@ -31,6 +31,8 @@ private:
     [[nodiscard]] Status create(const desired::Step& step);
     [[nodiscard]] Status start(const desired::Step& step, const desired::Present& present);
     [[nodiscard]] Status replace(const desired::Step& step, const desired::Present& present);
+    [[nodiscard]] Status bring_back(const desired::Step& step, const desired::Present& present,
+                                    const Result<plan::ExecutionPlan>& before, Status failed);
     [[nodiscard]] Status update(const desired::Present& present, const plan::ExecutionPlan& plan);
     [[nodiscard]] Status remove(const desired::Present& present);
     [[nodiscard]] Status adopt(const ledger::Managed& managed);

@@ -1,107 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/inotify.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 
-#include "shim/log_writer.hpp"
+#include "shim/log_record.hpp"
 #include "shim/sessions.hpp"
 #include "supervisor/attach.hpp"
+#include "supervisor/log_tail.hpp"
 #include "sys/file.hpp"
 #include "wire/wire.hpp"
 
 namespace sandbox::supervisor {
 
 namespace {
-
-constexpr std::uint32_t kMostLogFiles = 1000;  // LogLimits::files is at most this
-
-// Reads the files of one log folder from the oldest on, through rotations.
-class LogTail {
-public:
-    explicit LogTail(sys::UniqueFd folder) : folder_(std::move(folder)) {}
-
-    template <class Take>
-    Status read(Take&& take)
-    {
-        if (!started_) {
-            for (std::uint32_t number = oldest(); number > 0; --number) {
-                // Rotated away meanwhile: its bytes were the oldest.
-                if (open(name_of(number))) TRY_VOID(read_file(take));
-            }
-            started_ = true;
-            static_cast<void>(open(shim::kLogName));
-        }
-        TRY_VOID(read_file(take));
-        // What was written before a rotation is read before its successor.
-        while (!is_newest() && open(shim::kLogName)) TRY_VOID(read_file(take));
-        return {};
-    }
-
-private:
-    static std::string name_of(std::uint32_t number)
-    {
-        return std::string(shim::kLogName) + "." + std::to_string(number);
-    }
-
-    std::uint32_t oldest() const
-    {
-        std::uint32_t last = 0;
-        while (last + 1 < kMostLogFiles &&
-               faccessat(folder_.get(), name_of(last + 1).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-            ++last;
-        return last;
-    }
-
-    bool open(const std::string& name)
-    {
-        auto file = sys::open_at2(folder_.get(), name, O_RDONLY, 0, sys::kBeneath);
-        if (file) file_ = std::move(*file);
-        return file.has_value();
-    }
-
-    bool is_newest() const
-    {
-        struct stat named{};
-        struct stat held{};
-        if (fstatat(folder_.get(), shim::kLogName, &named, AT_SYMLINK_NOFOLLOW) != 0) return true;
-        if (!file_.valid() || fstat(file_.get(), &held) != 0) return false;
-        return named.st_ino == held.st_ino && named.st_dev == held.st_dev;
-    }
-
-    template <class Take>
-    Status read_file(Take&& take)
-    {
-        if (!file_.valid()) return {};
-        std::string chunk(1U << 16, '\0');
-        while (true) {
-            const ssize_t count = ::read(file_.get(), chunk.data(), chunk.size());
-            if (count < 0 && errno == EINTR) continue;
-            if (count < 0) return fail_errno("read", shim::kLogName);
-            if (count == 0) return {};
-            held_.append(chunk, 0, static_cast<std::size_t>(count));
-            std::size_t begin = 0;
-            for (std::size_t end = held_.find('\n'); end != std::string::npos;
-                 end = held_.find('\n', begin)) {
-                const auto record = shim::decode(
-                    std::string_view(held_).substr(begin, end - begin));
-                if (record) take(*record);
-                begin = end + 1;
-            }
-            held_.erase(0, begin);
-        }
-    }
-
-    sys::UniqueFd folder_;
-    sys::UniqueFd file_;
-    std::string held_;
-    bool started_ = false;
-};
 
 // One of the two streams: where it stands, and what of it is on its way.
 struct LogStream {
@@ -137,13 +50,9 @@ public:
 
     Status run(const std::string& folder, LogPosition from)
     {
-        watch_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-        if (!watch_) return fail_errno("inotify_init1");
-        if (inotify_add_watch(watch_.get(), folder.c_str(), IN_MODIFY | IN_CREATE | IN_MOVED_TO) <
-            0)
-            return fail_errno("inotify_add_watch", folder);
+        watch_ = TRY(watch_log(folder));
         if (!from.out || !from.err) {
-            TRY_VOID(tail_.read([&](const shim::LogRecord& record) {
+            TRY_VOID(each_record([&](const shim::LogRecord& record) {
                 if (record.stream == shim::Stream::out) out_.skip(record);
                 if (record.stream == shim::Stream::err) err_.skip(record);
             }));
@@ -172,9 +81,18 @@ public:
     }
 
 private:
+    template <class Use>
+    Status each_record(const Use& use)
+    {
+        return tail_.read([&](std::string_view line) {
+            if (const auto record = shim::decode(line)) use(*record);
+            return true;
+        });
+    }
+
     Status read_log()
     {
-        return tail_.read([&](const shim::LogRecord& record) {
+        return each_record([&](const shim::LogRecord& record) {
             if (record.stream == shim::Stream::out) out_.take(record);
             if (record.stream == shim::Stream::err) err_.take(record);
         });
@@ -187,8 +105,7 @@ private:
             {{watch_.get(), POLLIN, 0}, {stream_.get(), POLLIN, 0}, {steering, POLLIN, 0}}};
         if (poll(wait.data(), wait.size(), -1) < 0)
             return errno == EINTR ? Status{} : fail_errno("poll");
-        std::array<char, 4096> events{};
-        while (read(watch_.get(), events.data(), events.size()) > 0) {}
+        drain_watch(watch_.get());
         if (wait[2].revents != 0) steer();
         if (wait[1].revents != 0) return hear();
         return {};

@@ -81,8 +81,10 @@ Result<ConvergeReport> Converger::converge()
                                 Start::only_autostart);
     order.scope = {folders, ApplyRequest::Asker::pass};
     order.told = seen_;
+    order.failed = failed_;
     ApplyResult result = TRY(carry_out(*service, order));
     seen_ = complaints(result);
+    failed_ = failed_replacements(order, result);
     return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ private:
     sys::UniqueFd inotify_;
     sys::UniqueFd quiet_;  // timerfd: the end of the debounce
     std::string seen_;  // what the last pass found wrong: said once, not at every pass
+    std::set<std::string> failed_;  // digests of plans that could not take the place of what runs
 };
 
 }  // namespace sandbox::supervisor

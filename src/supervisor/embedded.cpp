@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/failpoint.hpp"
+#include "base/tar.hpp"
 #include "canon/json.hpp"
 #include "shim/audit_log.hpp"
 #include "shim/journal.hpp"
@@ -283,7 +284,18 @@ Result<CopyResult> EmbeddedService::copy(const CopyRequest& request)
     const plan::ExecutionPlan plan = TRY(plan_of(listed.sandbox.id.str()));
     // Where the shim listens, so does its door.
     TRY(reach_shim(listed.sandbox.id));
-    return copy_files(host_.paths.run_of(listed.sandbox.id), plan, request);
+    const LoadedConfig loaded = load_config(host_.paths.config);
+    if (!loaded.config) {
+        return fail(Code::invalid_argument, host_.paths.config +
+                                                " is not usable, and may limit copies: see "
+                                                "'sandboxctl config check'");
+    }
+    CopyRequest bounded = request;
+    if (const auto& most = loaded.config->copy_limit) {
+        const auto asked = request.most_bytes != 0 ? request.most_bytes : tar::Limits{}.bytes;
+        bounded.most_bytes = std::min(asked, most->count);
+    }
+    return copy_files(host_.paths.run_of(listed.sandbox.id), plan, bounded);
 }
 
 Result<Report> EmbeddedService::clean_dead(const ledger::Sandbox& sandbox)
@@ -339,6 +351,10 @@ Result<Report> EmbeddedService::reconcile()
     const OpenContext open = TRY(open_context(host_.paths, host_.cgroup_parent()));
     failpoint("reconcile.before");
     Report report = TRY(supervisor::reconcile(*ledger, open.context));
+    // What a killed prober left lies beside the cgroups of sandboxes.
+    probe::ProbeSettings probing;
+    probing.cgroup_parent = host_.cgroup_parent();
+    probe::sweep_leftovers(probing);
     failpoint("reconcile.after");
     TRY_VOID(record_reconcile(host_, *ledger, report));
     failpoint("reconcile.recorded");

@@ -22,9 +22,10 @@ namespace {
 using canon::Json;
 
 constexpr std::size_t kLongestEventLine = 4U << 20;  // canon::Limits
-// The folder tells of the bytes of a commit, and the commit counts a sync later: after the last of
-// them we look again, a few times, in milliseconds.
-constexpr std::array<int, 5> kSettling{1, 4, 20, 100, 500};
+// The folder tells of the bytes of a commit, and the commit counts a sync later, which a busy disk
+// may hold up for many seconds: after the last of them we look again, less and less often, in
+// milliseconds.
+constexpr std::array<int, 10> kSettling{1, 4, 20, 100, 500, 1'000, 2'000, 5'000, 15'000, 60'000};
 
 template <class Number>
 Json or_null(const std::optional<Number>& value)

@@ -75,7 +75,7 @@ std::string Host::cgroup_parent() const
 std::string Host::secret_store() const
 {
     const auto named = config.directories.find("secrets");
-    if (named != config.directories.end()) return named->second;
+    if (named != config.directories.end()) return paths.root + named->second;
     return paths.config.substr(0, paths.config.rfind('/')) + "/secrets.d";
 }
 

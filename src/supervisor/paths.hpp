@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/result.hpp"
 #include "base/strong.hpp"
 
 // Where everything lives. `root` prefixes every path, so that a test or a second installation
@@ -30,8 +31,14 @@ struct Paths {
     std::string run_of(const SandboxId& id) const { return run + "/" + id.str(); }
 };
 
-// Root uses /etc, /var/lib and /run; an ordinary user the XDG folders. `root` is made absolute.
+// Root uses /etc, /var/lib and /run; an ordinary user the XDG folders. `root` is made absolute. State
+// and runtime folder are the built-in ones: for what only needs the config, profiles or bundles.
 Paths find_paths(const std::string& root);
+
+// With [directories] of the config in force, prefixed by the root as every path. A config that names
+// folders and is not usable is an error that lists what is wrong: nothing is looked for, or made, in
+// the wrong place.
+[[nodiscard]] Result<Paths> locate(const std::string& root);
 
 // The cgroup that holds everything launched with this root: "/sandbox", or for another root
 // "/sandbox-" and 8 hex digits of its path, so that two roots never meet.

@@ -253,35 +253,35 @@ public:
     // Blocks until the workload ends, or, detached, until it runs.
     [[nodiscard]] virtual Result<RunResult> run(const RunRequest& request) = 0;
     // Everything up to the gate's first step: ledger row, ids, plan. Nothing runs.
-    [[nodiscard]] virtual Result<RunResult> create(const RunRequest& request);
+    [[nodiscard]] virtual Result<RunResult> create(const RunRequest& request) = 0;
     // A new generation of what was created or has ended, under the same plan.
     [[nodiscard]] virtual Result<RunResult> start(std::string_view reference, Attach attach,
-                                                  const Console& console);
+                                                  const Console& console) = 0;
     [[nodiscard]] virtual Status restart(std::string_view reference,
-                                         std::optional<std::chrono::milliseconds> timeout);
-    [[nodiscard]] virtual Status pause(std::string_view reference);
-    [[nodiscard]] virtual Status resume(std::string_view reference);
+                                         std::optional<std::chrono::milliseconds> timeout) = 0;
+    [[nodiscard]] virtual Status pause(std::string_view reference) = 0;
+    [[nodiscard]] virtual Status resume(std::string_view reference) = 0;
     // Puts off idle_timeout.
-    [[nodiscard]] virtual Status touch(std::string_view reference);
-    [[nodiscard]] virtual Result<Stats> stats(std::string_view reference);
-    [[nodiscard]] virtual Status events(const EventQuery& query, const EventSink& sink);
+    [[nodiscard]] virtual Status touch(std::string_view reference) = 0;
+    [[nodiscard]] virtual Result<Stats> stats(std::string_view reference) = 0;
+    [[nodiscard]] virtual Status events(const EventQuery& query, const EventSink& sink) = 0;
 
-    [[nodiscard]] virtual Result<SessionResult> exec(const ExecRequest& request);
-    [[nodiscard]] virtual Result<SessionResult> attach(const AttachRequest& request);
-    [[nodiscard]] virtual Result<std::vector<SessionInfo>> sessions(std::string_view reference);
+    [[nodiscard]] virtual Result<SessionResult> exec(const ExecRequest& request) = 0;
+    [[nodiscard]] virtual Result<SessionResult> attach(const AttachRequest& request) = 0;
+    [[nodiscard]] virtual Result<std::vector<SessionInfo>> sessions(std::string_view reference) = 0;
     [[nodiscard]] virtual Status signal_session(std::string_view reference,
-                                                std::string_view session, int signal);
-    [[nodiscard]] virtual Result<CopyResult> copy(const CopyRequest& request);
+                                                std::string_view session, int signal) = 0;
+    [[nodiscard]] virtual Result<CopyResult> copy(const CopyRequest& request) = 0;
 
     // Brings sandboxes to what the files say. What is wrong with one file is in its item and stops
     // no other; the call itself fails only when nothing could be looked at.
-    [[nodiscard]] virtual Result<ApplyResult> apply(const ApplyRequest& request);
+    [[nodiscard]] virtual Result<ApplyResult> apply(const ApplyRequest& request) = 0;
 
     [[nodiscard]] virtual Result<std::vector<Listed>> list(bool all) = 0;
     [[nodiscard]] virtual Result<canon::Json> inspect(std::string_view reference) = 0;
     [[nodiscard]] virtual Result<plan::ExecutionPlan> plan_of(std::string_view reference) = 0;
     // Oldest first; with follow until the sandbox has ended and its last line is written.
-    [[nodiscard]] virtual Status logs(const LogQuery& query, const LogSink& sink);
+    [[nodiscard]] virtual Status logs(const LogQuery& query, const LogSink& sink) = 0;
 
     [[nodiscard]] virtual Status stop(std::string_view reference,
                                       std::optional<std::chrono::milliseconds> timeout) = 0;

@@ -239,6 +239,27 @@ def replaced_for_the_rest(root):
 
 
 @scenario
+def a_replacement_that_cannot_start_brings_the_old_one_back(root):
+    path = web(root)
+    root.ctl('apply', path)
+    old = root.one('web')
+    missing = root.work + '/missing'  # no plan looks for it, a launch does
+    web(root, bind(missing, '/data'))
+    done = root.ctl('apply', path)
+    check(done.code == 1 and 'missing' in done.err and 'the one before runs again' in done.err,
+          'a launch that fails is said, with what became of the old one', done)
+    back = root.one('web')
+    same((back['state'], back['plan_digest']), ('running', old['plan_digest']), 'by its own plan it runs again')
+    same([s['name'] for s in root.ps()], ['web'], 'and nothing of the other is left')
+    root.census_clean_of(old['id'])
+    check(('web', 'replace', True) in applied(root), 'it is an event', applied(root))
+    os.mkdir(missing)
+    done = root.ctl('apply', '-o', 'json', path)
+    same((done.code, actions(done)), (0, [('web', 'replace')]), 'a person may try again, and now it is replaced', done)
+    same(root.ctl('audit', 'verify').code, 0, 'the audit log is whole')
+
+
+@scenario
 def a_file_that_is_wrong_stops_no_other(root):
     folder = root.grant('profiles')
     for name in ('a', 'b', 'c'):

@@ -142,10 +142,14 @@ def sandboxes_and_profiles_of_the_host_are_offered(root):
     for name in ('alpha.toml', 'alpine.toml', '$(touch oops).toml', 'notes.md'):
         root.write(os.path.join(profiles, name), 'version = 1\nname = "x"\n')
     name, sandbox = running(root)
+    session = root.ctl('exec', '-d', name, '/bin/sleep', '600').out.strip()
+    check(session in root.ctl('sessions', name).out, 'a session runs', session)
     at = ['--root', root.path]
     asked = [([*at, 'rm', ''], [name]), ([*at, 'stop', 'comp'], [name]), ([*at, 'logs', sandbox[:6]], [sandbox]),
              ([*at, 'plan', '--diff', ''], [name]), ([*at, 'run', 'alp'], ['alpha', 'alpine']),
              ([*at, 'kill', '-s', 'KI'], ['KILL']), ([*at, 'audit', 'show', 'com'], [name]),
+             ([*at, 'cp', 'comp'], [name + ':']), ([*at, 'cp', 'x', ''], [name + ':']),
+             ([*at, 'attach', '--session', ''], [session]), ([*at, 'kill', '--session', 's'], [session]),
              ([*at, 'rm', 'zzz'], [])]
     empty = root.grant('empty')
     answers, errors = ask('bash', [words for words, _ in asked], cwd=empty)

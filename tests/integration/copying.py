@@ -149,6 +149,20 @@ def limits(root):
     same(made, [], 'are left out')
 
 
+@scenario(config='copy_limit = "1MiB"\n')
+def the_operators_limit(root):
+    start(root, script='head -c 2000000 /dev/zero > /work/big; echo small > /work/small; ' + READY)
+    big = root.write(os.path.join(root.base, 'big'), b'x' * (2 * MIB))
+    for option in ((), ('--max-size', '1GiB')):
+        done = root.ctl('cp', *option, big, 'box:/work')
+        check(done.code == 1 and 'size limit' in done.err, f'too much to go in {" ".join(option)}', done)
+        done = root.ctl('cp', *option, 'box:/work/big', os.path.join(root.base, 'out'))
+        check(done.code == 1 and 'size limit' in done.err, f'and to come out {" ".join(option)}', done)
+    same(root.ctl('cp', 'box:/work/small', os.path.join(root.base, 'out')).code, 0, 'what is smaller is copied')
+    done = root.ctl('cp', '--max-size', '2', 'box:/work/small', os.path.join(root.base, 'out2'))
+    check(done.code == 1 and 'size limit' in done.err, 'who wants less gets less', done)
+
+
 HOSTILE = r'''
 cd /work; mkdir d; echo harmless > d/canary; echo harmless > plain
 ln -s /etc/canary absolute; ln -s ../../../../../../etc/canary up; ln -s /proc/1/root magic

@@ -6,7 +6,7 @@ import os
 import shutil
 
 from lib.follow import by_argument, kill_shim
-from lib.harness import SERVICE, SOURCE, check, leader, main, same, scenario, start_time, until
+from lib.harness import SERVICE, SOURCE, bind, check, leader, main, same, scenario, start_time, until
 
 SERVE = ['/bin/sh', '-c', 'trap "exit 0" TERM; while :; do sleep 0.05; done']
 AUTOSTART = '[lifecycle]\nautostart = true\nstop_timeout = "1s"\n'
@@ -191,6 +191,30 @@ def what_died_is_started_again_and_what_was_stopped_is_not(root):
         same(root.ctl('apply', folders.own).code, 0, 'a pass by a person')
         same(folders.running(), ['shop', 'web'], 'starts both: it is a person\'s word')
     same(root.ctl('reconcile').code, 0, 'the state is well')
+
+
+@scenario
+def a_replacement_that_cannot_start_is_tried_once(root):
+    if SERVICE != 'daemon':
+        return check(True, 'only with a daemon: a person may try as often as they like')
+    folders = Folders(root)
+    folders.put('web')
+    folders.settle_running(['web'], 'a service')
+    digest = root.one('web')['plan_digest']
+    missing = root.work + '/missing'
+    path = folders.put('web', bind(missing, '/data'))
+    until(lambda: ('web', 'replace', path) in events(root), 'the try')
+    until(lambda: folders.running() == ['web'], 'the one before runs again')
+    back = root.one('web')
+    same(back['plan_digest'], digest, 'the one before runs again, by its own plan')
+    for name in ('x', 'y'):  # anything that makes a pass
+        folders.put(name)
+        until(lambda n=name: n in folders.running(), 'another pass')
+    same(root.one('web')['id'], back['id'], 'no pass takes it down again for what is known to fail')
+    os.mkdir(missing)
+    folders.put('web', bind(missing, '/data') + '[resources]\npids = 50\n')
+    until(lambda: root.one('web')['plan_digest'] != digest and folders.running() == ['web', 'x', 'y'], 'another plan')
+    return check(True, 'a changed file is tried')
 
 
 @scenario

@@ -6,7 +6,7 @@ import re
 import secrets
 import subprocess
 
-from lib.harness import check, main, read_until, same, scenario, tmpfs
+from lib.harness import bind, check, main, read_until, same, scenario, tmpfs, until
 
 SCRIPT = 'cat /run/secrets/key >/dev/null; test -n "$TOKEN"; echo ready $?; while :; do sleep 0.05; done'
 PROFILE = '[secrets]\nTOKEN = { env = "TOKEN" }\nKEY = { file = "/run/secrets/key" }\n'
@@ -192,6 +192,44 @@ def a_new_generation_reads_anew(root):
     put(root, 'TOKEN', 'second')
     done = root.ctl('start', '-a', 'r')
     same((done.code, done.out), (0, 'second\n'), 'the next start has the one of then', done)
+
+
+MOVED = '[directories]\nstate = "/data/sandbox"\nrun = "/srv/run/sandbox"\nsecrets = "/data/secrets"\n'
+
+
+@scenario(config=MOVED)
+def folders_where_the_operator_wants_them(root):
+    state, run, store = (root.path + folder for folder in ('/data/sandbox', '/srv/run/sandbox', '/data/secrets'))
+    os.makedirs(store, mode=0o700)
+    root.write(os.path.join(store, 'TOKEN'), 'moved', 0o600)
+    path = root.profile(text='[secrets]\nTOKEN = { env = "TOKEN" }\n')
+    done = root.ctl('run', '-d', '--name', 'there', path, '--', '/bin/sh', '-c', 'echo $TOKEN; while :; do sleep 0.05; done')
+    same(done.code, 0, 'a sandbox runs', done)
+    until(lambda: root.ctl('logs', 'there').out == 'moved\n', 'the secret of the moved store')
+    sandbox = root.one('there')['id']
+    check(os.path.exists(f'{state}/ledger.db') and os.path.exists(f'{run}/{sandbox}/shim.sock'),
+          'its records and sockets are in those folders', os.listdir(root.path))
+    check(not os.path.exists(root.path + '/var') and not os.path.exists(root.path + '/run'), 'and nowhere else',
+          os.listdir(root.path))
+    same(root.ctl('exec', 'there', '/bin/echo', 'in').out, 'in\n', 'sessions find it')
+    for folder in (state, run, store, root.path + '/data'):
+        done = root.ctl('run', root.profile('bad', text=bind(folder, '/x')))
+        check(done.code == 125 and 'never granted' in done.err, f'{folder[len(root.path):]} is granted to nobody', done)
+    root.socket = run + '/sandboxd.sock'
+    root.start_daemon()
+    same([s['name'] for s in root.ps()], ['there'], 'so does a daemon')
+    same(root.stop_daemon(), 0, 'which ends')
+    config = root.path + '/etc/sandbox/config.toml'
+    with open(config) as file:
+        text = file.read()
+    root.write(config, text.replace('"/data/sandbox"', '"data"'))
+    done = root.ctl('ps')
+    check(done.code == 1 and 'config.toml:4:' in done.err and 'directories.state' in done.err,
+          'a folder that is none is refused with its place, not passed over', done)
+    root.write(config, text.replace('"/srv/run/sandbox"', '"/data/sandbox/run"'))
+    done = root.ctl('ps')
+    check(done.code == 1 and 'lies in directories.state' in done.err, 'so is one within another', done)
+    root.write(config, text)
 
 
 if __name__ == '__main__':

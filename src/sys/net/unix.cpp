@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -92,16 +94,39 @@ Result<UniqueFd> unix_listen(int dir, const std::string& name, SocketType type, 
     return fd;
 }
 
-Result<UniqueFd> unix_connect(int dir, const std::string& name, SocketType type)
+namespace {
+
+// The kernel waits so long for room in a listener's queue (net/unix/af_unix.c, unix_wait_for_peer);
+// 0 is for ever.
+Status set_send_timeout(int socket, Millis timeout)
+{
+    timeval time{};
+    time.tv_sec = static_cast<time_t>(timeout.count() / 1000);
+    time.tv_usec = static_cast<suseconds_t>(timeout.count() % 1000 * 1000);
+    if (::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time) != 0)
+        return fail_errno("setsockopt(SO_SNDTIMEO)");
+    return {};
+}
+
+}  // namespace
+
+Result<UniqueFd> unix_connect(int dir, const std::string& name, SocketType type, Millis patience)
 {
     const sockaddr_un address = TRY(address_of(dir, name));
     UniqueFd fd(::socket(AF_UNIX, native(type), 0));
     if (!fd) return fail_errno("socket");
+    TRY_VOID(set_send_timeout(fd.get(), std::max(patience, Millis{1})));
     int failed = 0;
     do {
         failed = ::connect(fd.get(), generic(&address), sizeof address);
     } while (failed != 0 && errno == EINTR);
+    if (failed != 0 && errno == EAGAIN) {
+        return fail(Code::deadline_exceeded, "whoever listens at " + name + " took nobody in for " +
+                                                 format_duration(patience) +
+                                                 ": it is stopped or stuck");
+    }
     if (failed != 0) return fail_errno("connect", name);
+    TRY_VOID(set_send_timeout(fd.get(), Millis{0}));
     return fd;
 }
 
@@ -111,10 +136,10 @@ Result<UniqueFd> unix_listen(const std::string& path, SocketType type, mode_t mo
     return unix_listen(place.dir.get(), place.name, type, mode, backlog);
 }
 
-Result<UniqueFd> unix_connect(const std::string& path, SocketType type)
+Result<UniqueFd> unix_connect(const std::string& path, SocketType type, Millis patience)
 {
     const Place place = TRY(split(path));
-    return unix_connect(place.dir.get(), place.name, type);
+    return unix_connect(place.dir.get(), place.name, type, patience);
 }
 
 Result<UniqueFd> accept_one(int listener)

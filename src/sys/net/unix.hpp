@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/units.hpp"
 #include "sys/fd.hpp"
 
 namespace sandbox::sys {
@@ -27,11 +28,16 @@ struct SocketPair {
 // /proc/self/fd/N/name (sun_path holds 108 bytes). `name` has no slash and at most 64 bytes.
 [[nodiscard]] Result<UniqueFd> unix_listen(int dir, const std::string& name, SocketType type,
                                            mode_t mode, int backlog = 64);
-[[nodiscard]] Result<UniqueFd> unix_connect(int dir, const std::string& name, SocketType type);
+// A listener whose queue is full lets others wait for it, for ever where it is stopped or stuck:
+// Code::deadline_exceeded once that took `patience`.
+inline constexpr Millis kConnectPatience{5'000};
+[[nodiscard]] Result<UniqueFd> unix_connect(int dir, const std::string& name, SocketType type,
+                                            Millis patience = kConnectPatience);
 // The same for a whole path: opens its folder first.
 [[nodiscard]] Result<UniqueFd> unix_listen(const std::string& path, SocketType type, mode_t mode,
                                            int backlog = 64);
-[[nodiscard]] Result<UniqueFd> unix_connect(const std::string& path, SocketType type);
+[[nodiscard]] Result<UniqueFd> unix_connect(const std::string& path, SocketType type,
+                                            Millis patience = kConnectPatience);
 [[nodiscard]] Result<UniqueFd> accept_one(int listener);  // CLOEXEC
 
 // Descriptors that one message may carry. The kernel's own ceiling is 253 (SCM_MAX_FD).

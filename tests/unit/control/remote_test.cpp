@@ -108,7 +108,38 @@ public:
         return result;
     }
 
+    // What no case here asks for.
+    Result<supervisor::RunResult> create(const supervisor::RunRequest&) override { return none(); }
+    Result<supervisor::RunResult> start(std::string_view, supervisor::Attach,
+                                        const supervisor::Console&) override
+    {
+        return none();
+    }
+    Status restart(std::string_view, std::optional<Millis>) override { return none(); }
+    Status pause(std::string_view) override { return none(); }
+    Status resume(std::string_view) override { return none(); }
+    Status touch(std::string_view) override { return none(); }
+    Result<supervisor::Stats> stats(std::string_view) override { return none(); }
+    Status events(const supervisor::EventQuery&, const supervisor::EventSink&) override
+    {
+        return none();
+    }
+    Result<supervisor::SessionResult> attach(const supervisor::AttachRequest&) override
+    {
+        return none();
+    }
+    Result<std::vector<supervisor::SessionInfo>> sessions(std::string_view) override
+    {
+        return none();
+    }
+    Status signal_session(std::string_view, std::string_view, int) override { return none(); }
+    Result<supervisor::ApplyResult> apply(const supervisor::ApplyRequest&) override
+    {
+        return none();
+    }
+
 private:
+    static std::unexpected<Error> none() { return fail(Code::internal, "asked for by nobody"); }
     static int echo(const supervisor::Console& console)
     {
         std::string chunk(4096, '\0');

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +18,8 @@
 #include "probe/tiny_program.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/deadline.hpp"
+#include "sys/file.hpp"
+#include "sys/process.hpp"
 
 namespace sandbox::probe {
 namespace {
@@ -25,7 +29,7 @@ using facts::FactStatus;
 using test::Scratch;
 using test::take_census;
 
-constexpr std::chrono::milliseconds kPatience{10000};
+constexpr std::chrono::milliseconds kPatience{60000};
 
 ProbeSettings standard()
 {
@@ -126,6 +130,53 @@ TEST(ProbeCgroups, SweepEndsMembersAndLeftoversOfDeadProbes)
     const auto spared = sys::cgroup::CgroupTree::find(*host, alive);
     EXPECT_FALSE(spared->empty()) << "the cgroup of a live process was taken";
     EXPECT_TRUE(spared->remove(sys::Deadline::after(Millis{500})));
+}
+
+// A process that waits in `tree`, under that name, and says so on `ready`; frozen where asked for.
+pid_t member_of(const sys::cgroup::CgroupTree& tree, const char* name)
+{
+    const auto handles = tree.join_handles();
+    const auto tasks = handles->task_numbers();
+    auto ready = sys::make_pipe();
+    auto made = sys::clone_process({.cgroup_dir = handles->dir.get()});
+    if (made->pid == 0) {
+        prctl(PR_SET_NAME, name);
+        if (sys::cgroup::join_self(tasks) != 0) _exit(1);
+        if (write(ready->write.get(), "j", 1) != 1) _exit(1);
+        while (true) pause();
+    }
+    ready->write.reset();
+    char byte = 0;
+    EXPECT_EQ(read(ready->read.get(), &byte, 1), 1);
+    return made->pid;
+}
+
+TEST(ProbeCgroups, SweepEndsWhatAKilledProbeLeftFrozenAndNobodyElse)
+{
+    const auto host = sys::cgroup::detect();
+    ASSERT_TRUE(host);
+    const pid_t dead = fork();
+    if (dead == 0) _exit(0);
+    waitpid(dead, nullptr, 0);
+    const std::vector<std::string> controllers{host->with("freezer") != nullptr ? "freezer"
+                                                                                : "pids"};
+    for (const char* name : {"sandbox-probe", "somebody"}) {
+        const std::string stale = "/sandbox-probe-" + std::to_string(dead);
+        const auto tree = sys::cgroup::CgroupTree::create(*host, stale, controllers);
+        ASSERT_TRUE(tree) << tree.error().message();
+        const pid_t member = member_of(*tree, name);
+        const bool ours = std::string_view(name) == "sandbox-probe";
+        if (ours) {
+            ASSERT_TRUE(tree->freeze(sys::Deadline::after(kPatience)));
+        }
+        sweep_cgroups(probe_cgroup_path("/sandbox"));
+        EXPECT_EQ(sys::cgroup::CgroupTree::find(*host, stale)->empty(), ours) << name;
+        EXPECT_EQ(waitpid(member, nullptr, ours ? 0 : WNOHANG), ours ? member : 0) << name;
+        if (ours) continue;
+        kill(member, SIGKILL);
+        waitpid(member, nullptr, 0);
+        EXPECT_TRUE(tree->remove(sys::Deadline::after(kPatience)));
+    }
 }
 
 TEST(ProbeCgroups, StandsBesideWhatLaunchesUse)

@@ -117,6 +117,45 @@ TEST(FindPaths, UsesTheXdgFoldersForAnOrdinaryUser)
     EXPECT_NE(as_user([] {}).find("/nonexistent/.local/state/sandbox"), std::string::npos);
 }
 
+class Located : public testing::Test {
+protected:
+    Located() { std::filesystem::create_directories(dir_.file("etc/sandbox")); }
+    Result<Paths> with(const std::string& config)
+    {
+        ledger::test::write_bytes(find_paths(dir_.path()).config, config);
+        return locate(dir_.path());
+    }
+
+    TempDir dir_;
+};
+
+TEST_F(Located, IsWhereTheConfigPutsStateAndRuntimeBelowTheRoot)
+{
+    if (geteuid() != 0) GTEST_SKIP() << "the folders of root: uid " << geteuid();
+    const std::string built_in = all_of(find_paths(dir_.path()));
+    EXPECT_EQ(all_of(VALUE(locate(dir_.path()))), built_in) << "no config";
+    EXPECT_EQ(all_of(VALUE(with("version = 1\n"))), built_in);
+    const Paths moved = VALUE(
+        with("version = 1\n[directories]\nstate = \"/data/state\"\nrun = \"/run/other\"\n"));
+    EXPECT_EQ(moved.state, dir_.path() + "/data/state");
+    EXPECT_EQ(moved.socket(), dir_.path() + "/run/other/sandboxd.sock");
+    EXPECT_EQ(moved.ledger(), dir_.path() + "/data/state/ledger.db");
+    const Paths half = VALUE(with("version = 1\n\"directori\\u0065s\".state = \"/data\"\n"));
+    EXPECT_EQ(half.state, dir_.path() + "/data") << "a key may be spelled with escapes";
+    EXPECT_EQ(half.run, find_paths(dir_.path()).run);
+}
+
+TEST_F(Located, IsNowhereUnderAConfigThatCannotBeRead)
+{
+    if (geteuid() != 0) GTEST_SKIP() << "the folders of root: uid " << geteuid();
+    const auto wrong = with("version = 1\n[directories]\nstate = \"relative\"\n");
+    ASSERT_FALSE(wrong);
+    EXPECT_NE(wrong.error().message().find("config.toml:3:"), std::string::npos)
+        << wrong.error().message();
+    EXPECT_TRUE(with("version = 1\nwrong = 1\n"))
+        << "it names no folder: launches say what is wrong";
+}
+
 TEST(DefaultCgroupParent, DiffersFromRootToRoot)
 {
     EXPECT_EQ(default_cgroup_parent(find_paths("")), "/sandbox");

@@ -220,6 +220,24 @@ TEST(UnixSocket, WorksBelowAPathOfAnyLength)
     EXPECT_EQ(peer_credentials(server->get())->pid, ::getpid());
     EXPECT_FALSE(unix_listen(deep + "/v.sock", SocketType::stream, 0660).has_value());
     EXPECT_FALSE(unix_connect(deep + "/none.sock", SocketType::stream).has_value());
+    // Nobody is taken in: once its queue is full, whoever comes waits, but not for ever.
+    const auto stuck = unix_listen(deep + "/stuck.sock", SocketType::seqpacket, 0600, 0);
+    ASSERT_TRUE(stuck.has_value());
+    std::vector<UniqueFd> queued;
+    for (int i = 0; i < 10; ++i) {
+        auto one = unix_connect(deep + "/stuck.sock", SocketType::seqpacket, Millis{20});
+        if (!one) {
+            EXPECT_EQ(one.error().code(), Code::deadline_exceeded) << one.error().message();
+            break;
+        }
+        queued.push_back(std::move(*one));
+    }
+    EXPECT_LT(queued.size(), 10U);
+    timeval left{};
+    socklen_t size = sizeof left;
+    ASSERT_FALSE(queued.empty());
+    EXPECT_EQ(getsockopt(queued[0].get(), SOL_SOCKET, SO_SNDTIMEO, &left, &size), 0);
+    EXPECT_EQ(left.tv_sec * 1'000'000 + left.tv_usec, 0) << "what is sent later waits as ever";
 }
 
 TEST(UnixSocket, RefusesNamesThatAreNoNames)
