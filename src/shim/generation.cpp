@@ -215,13 +215,17 @@ private:
         return {};
     }
 
-    Status make_terminal()
+    Result<Terminal> open_terminal() const
     {
         const auto devpts = TRY(Devpts::of(g_.launched->init_pid));
         const plan::ProcessPlan& process = plan()->process;
-        g_.terminal = TRY(devpts.open(binding().id_base + process.uid,
-                                      binding().id_base + process.gid,
-                                      {g_.request.rows, g_.request.cols}));
+        return devpts.open(binding().id_base + process.uid, binding().id_base + process.gid,
+                           {g_.request.rows, g_.request.cols});
+    }
+
+    Status make_terminal()
+    {
+        g_.terminal = is_guest() ? TRY(make_remote_terminal()) : TRY(open_terminal());
         for (sys::UniqueFd* end : {&in_, &out_, &err_})
             *end = TRY(sys::duplicate(g_.terminal->slave.get()));
         return {};
@@ -234,9 +238,6 @@ private:
         g_.service = std::make_unique<SessionStream>(
             TRY(shim::open_session(g_.launched->channel.get(), plan()->resources.version, leaf_)));
         leaf_.joins.clear();
-        if (plan()->process.terminal && is_guest())
-            return fail(Code::unavailable,
-                        "a guest's main process has no terminal yet; use exec -it");
         if (plan()->process.terminal) TRY_VOID(make_terminal());
         const std::string term = plan()->process.terminal ? g_.request.term : std::string();
         const wire::Confined report = TRY(open_service(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pty.hpp"
+#include "sys/net/unix.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -57,6 +58,13 @@ Status resize(int master, Window window)
     const winsize size{window.rows, window.cols, 0, 0};
     if (ioctl(master, TIOCSWINSZ, &size) != 0) return fail_errno("TIOCSWINSZ");
     return {};
+}
+
+Result<Terminal> make_remote_terminal()
+{
+    sys::SocketPair pair = TRY(sys::socket_pair(sys::SocketType::stream));
+    TRY_VOID(sys::set_nonblocking(pair.first.get()));
+    return Terminal{std::move(pair.first), std::move(pair.second)};
 }
 
 }  // namespace sandbox::shim

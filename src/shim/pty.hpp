@@ -37,6 +37,10 @@ private:
     sys::UniqueFd folder_;  // O_PATH
 };
 
+// The host's half of a terminal that a guest makes: a stream socket in place of the slave, which goes
+// with OPEN as all three descriptors (docs/protocol.md, "The relay"). Its size goes by RESIZE.
+[[nodiscard]] Result<Terminal> make_remote_terminal();
+
 // The foreground group of the terminal hears SIGWINCH of it.
 [[nodiscard]] Status resize(int master, Window window);
 

@@ -47,8 +47,7 @@ void tell_window(const SessionStream& stream, Window window)
 {
     const auto frame = wire::encode(wire::Resize{window.rows, window.cols});
     if (!frame) return;
-    static_cast<void>(
-        send(stream.fd(), frame->data(), frame->size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+    static_cast<void>(send(stream.fd(), frame->data(), frame->size(), MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 std::vector<std::string> shortened(const std::vector<std::string>& argv)
@@ -416,6 +415,11 @@ Status Sessions::attach_service(const AttachSession& request, const Answer& answ
 Status Sessions::begin_service()
 {
     if (!generation_.terminal) return {};
+    std::function<void(Window)> resized;
+    if ((*generation_.plan)->microvm)
+        resized = [this](Window window) {
+            if (generation_.service && !service_exit_) tell_window(*generation_.service, window);
+        };
     service_ = std::make_unique<TerminalRelay>(
         loop_, std::move(*generation_.terminal),
         TerminalRelay::Hooks{
@@ -428,8 +432,12 @@ Status Sessions::begin_service()
             [this] {
                 if (service_exit_ && service_drained_ && service_is_drained())
                     std::exchange(service_drained_, nullptr)();
-            }});
+            },
+            std::move(resized)});
     generation_.terminal.reset();
+    // On a host it was made with its size.
+    if ((*generation_.plan)->microvm && generation_.request.rows != 0)
+        service_->set_window({generation_.request.rows, generation_.request.cols});
     service_->log_into(std::move(generation_.terminal_log));
     if (generation_.terminal_client.valid())
         TRY_VOID(service_->adopt(std::move(generation_.terminal_client)));

@@ -48,6 +48,7 @@ public:
     struct Hooks {
         std::function<void(int)> signal;  // asked for by whoever is attached
         std::function<void()> changed;  // is_drained() or is_attached() may say something new
+        std::function<void(Window)> resized;  // of a terminal that is elsewhere; none: of ours
     };
     TerminalRelay(Loop& loop, Terminal terminal, Hooks hooks);
     ~TerminalRelay();
@@ -60,6 +61,7 @@ public:
     int slave() const noexcept { return slave_.get(); }
     void set_window(Window window)
     {
+        if (hooks_.resized) return hooks_.resized(window);
         if (master_.valid()) static_cast<void>(resize(master_.get(), window));
     }
     void log_into(sys::UniqueFd pipe);

@@ -295,5 +295,21 @@ TEST_F(Relayed, DropsAClientThatBreaksTheProtocol)
     until([&] { return relay_->bytes() == 10; });
 }
 
+TEST_F(Relayed, ARemoteTerminalIsASocketWhoseSizeIsToldAndNotSet)
+{
+    Terminal terminal = VALUE(make_remote_terminal());
+    const auto guest = VALUE(sys::duplicate(terminal.slave.get()));
+    std::vector<Window> told;
+    TerminalRelay relay(loop_, std::move(terminal),
+                        {[](int) {}, [] {}, [&](Window window) { told.push_back(window); }});
+    EXPECT_OK(relay.begin());
+    relay.set_window({40, 120});
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_EQ(told[0].rows, 40);
+    EXPECT_EQ(told[0].cols, 120);
+    ASSERT_EQ(write(guest.get(), "out", 3), 3);
+    until([&] { return relay.bytes() == 3; });
+}
+
 }  // namespace
 }  // namespace sandbox::shim
