@@ -79,18 +79,19 @@ Result<ExecutionPlan> live_revision(const ExecutionPlan& runs, const ExecutionPl
         return fail(Code::conflict, change.key + " cannot change while the sandbox runs (" +
                                         std::string(profile::to_string(change.change_class)) + ")");
     }
-    if (runs->driver == profile::Driver::microvm &&
-        (runs->microvm != wanted->microvm || runs->resources != wanted->resources)) {
-        return fail(Code::conflict,
-                    "the limits of a microVM and inside it are set at its start; restart it");
+    // A machine keeps its size, and what holds inside it, from start to end.
+    const bool machine = runs->driver == profile::Driver::microvm;
+    if (machine && runs->request.resources != wanted->request.resources) {
+        return fail(Code::conflict, "the limits of a microVM are set at its start");
     }
     PlanContent content = runs.content();
     content.request = wanted->request;
-    TRY_VOID(merge_resources(content.resources, wanted->resources));
+    if (!machine) TRY_VOID(merge_resources(content.resources, wanted->resources));
     std::erase_if(content.controls, is_live_control);
     std::ranges::copy_if(wanted->controls, std::back_inserter(content.controls), is_live_control);
     for (Control& control : content.controls) {
-        if (control.name == kOwnLeaf) control.planned = joined(content.resources.controllers);
+        if (!machine && control.name == kOwnLeaf)
+            control.planned = joined(content.resources.controllers);
     }
     std::ranges::sort(content.controls);
     // It was permitted under today's policy, or there would be no such plan.

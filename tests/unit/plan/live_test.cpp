@@ -137,6 +137,24 @@ TEST(PlanLiveRevision, OnCgroupV2PassesAnotherControllerOn)
     EXPECT_EQ(live_revision(wanted, runs).value(), runs);
 }
 
+TEST(PlanLiveRevision, LeavesTheSizeOfAMachineAlone)
+{
+    const ExecutionPlan runs = planned(resolve::test::guest("tcg"));
+    const auto limited = live_revision(
+        runs, after(resolve::test::guest("tcg"), [](auto& p) { p.resources.pids = 9; }));
+    ASSERT_FALSE(limited);
+    EXPECT_EQ(limited.error().code(), Code::conflict);
+    // A bigger host would make a bigger machine; this one runs, and only its label changes.
+    World bigger = resolve::test::guest("tcg");
+    bigger.facts["host.memory"].value = "137438953472";
+    const auto labelled = live_revision(runs,
+                                        after(bigger, [](auto& p) { p.labels["team"] = "ops"; }));
+    ASSERT_TRUE(labelled) << labelled.error().message();
+    EXPECT_EQ((*labelled)->microvm, runs->microvm);
+    EXPECT_EQ((*labelled)->resources, runs->resources);
+    EXPECT_EQ((*labelled)->request.labels.at("team"), "ops");
+}
+
 TEST(PlanChanges, TellWhatTheProfileSaysFromWhatFollowsFromTheHost)
 {
     const ExecutionPlan runs = planned(hello());
