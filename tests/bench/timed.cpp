@@ -24,7 +24,7 @@ constexpr std::size_t kKept = 1024;
 // Nobody reads while the clock runs: the pipe must hold all that `ps` prints of a thousand
 // sandboxes. The default of /proc/sys/fs/pipe-max-size.
 constexpr int kPipeSize = 1 << 20;
-constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kReaping = std::chrono::seconds(10);
 
 std::vector<char*> pointers(const std::vector<std::string>& words)
 {
@@ -126,7 +126,7 @@ void reap_ended()
 
 Status reap_all()
 {
-    const auto deadline = sys::Deadline::after(kPatience);
+    const auto deadline = sys::Deadline::after(kReaping);
     for (;;) {
         const pid_t pid = waitpid(-1, nullptr, WNOHANG);
         if (pid < 0 && errno == ECHILD) return {};
