@@ -132,6 +132,22 @@ TEST(OperatorConfig, RefusesFoldersThatLieInEachOther)
     }
 }
 
+TEST(OperatorConfig, FoldersOfGuestsAreSeveralBelowTheRootAndApart)
+{
+    const auto shares = [](const char* list) {
+        return parse("[microvm]\nshares = " + std::string(list) + "\n").config.has_value();
+    };
+    EXPECT_TRUE(shares("[\"/srv\", \"/srv2\"]"));
+    for (const char* list : {"[\"/\"]", "[\"srv\"]", "[\"/a:b\"]", "[\"/srv\", \"/srv\"]",
+                             "[\"/srv/x\", \"/srv-y\", \"/srv\"]", "[\"/a/../b\"]", "\"/srv\""}) {
+        EXPECT_FALSE(shares(list)) << list;
+    }
+    const auto sorted = parse("[microvm]\nstores = [\"/nix/store\", \"/gnu/store\"]\n");
+    ASSERT_TRUE(sorted.config);
+    EXPECT_EQ(sorted.config->microvm_stores,
+              (std::vector<std::string>{"/gnu/store", "/nix/store"}));
+}
+
 TEST(OperatorConfig, RefusesDigestsThatAreNoDigests)
 {
     const auto pin = [](const std::string& digest) {
