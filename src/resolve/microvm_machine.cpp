@@ -13,13 +13,13 @@ namespace name = facts::name;
 
 namespace {
 
-constexpr std::uint64_t kMiB = 1ULL << 20;
+constexpr std::uint64_t kMebibyte = 1ULL << 20;
 
 // Threads of QEMU (one a processor, the main loop, its workers: 64 at most, util/thread-pool.c) and
 // of two virtiofsd, and their PID 1.
 constexpr std::uint32_t kVmmPids = 128;
 
-std::optional<std::uint64_t> number(std::string_view text)
+std::optional<std::uint64_t> count_in(std::string_view text)
 {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -29,7 +29,7 @@ std::optional<std::uint64_t> number(std::string_view text)
     return value;
 }
 
-std::uint32_t small(std::optional<std::uint64_t> value)
+std::uint32_t clamped(std::optional<std::uint64_t> value)
 {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(value.value_or(0), UINT32_MAX));
 }
@@ -40,17 +40,18 @@ NamedSize named_size(Draft& draft, const GuestSize& curve)
 {
     const profile::Profile& profile = draft.profile();
     NamedSize named{profile.microvm.cpus, profile.microvm.memory};
-    const auto cpus = number(draft.value_of(name::kGuestCpus));
-    const auto memory = number(draft.value_of(name::kGuestMemory));
-    if (!named.cpus && cpus) named.cpus = small(cpus);
+    const auto cpus = count_in(draft.value_of(name::kGuestCpus));
+    const auto memory = count_in(draft.value_of(name::kGuestMemory));
+    if (!named.cpus && cpus) named.cpus = clamped(cpus);
     if (!named.cpus && profile.resources.cpus) {
         named.cpus = std::max(1U, (profile.resources.cpus->count + 999) / 1000);
     }
     if (!named.memory && memory) named.memory = Bytes{*memory};
     if (!named.memory && profile.resources.memory) {
         const std::uint64_t asked = profile.resources.memory->count;
-        if (asked < UINT64_MAX - kGuestReserve - kMiB) {
-            const std::uint64_t wanted = (asked + kGuestReserve + kMiB - 1) / kMiB * kMiB;
+        if (asked < UINT64_MAX - kGuestReserve - kMebibyte) {
+            const std::uint64_t wanted = (asked + kGuestReserve + kMebibyte - 1) / kMebibyte *
+                                         kMebibyte;
             named.memory = Bytes{std::max(wanted, curve.memory.count)};
         }
     }
@@ -122,8 +123,8 @@ profile::Resources host_request(const profile::Resources& asked, const plan::Mic
 void resolve_machine(Draft& draft)
 {
     plan::MicrovmPlan& microvm = *draft.plan.microvm;
-    const HostSize host{small(number(draft.value_of(name::kCpuCount))),
-                        number(draft.value_of(name::kMemoryTotal)).value_or(0)};
+    const HostSize host{clamped(count_in(draft.value_of(name::kCpuCount))),
+                        count_in(draft.value_of(name::kMemoryTotal)).value_or(0)};
     const GuestSize curve = guest_size(host, {});
     const GuestSize size = guest_size(host, named_size(draft, curve));
     check_size(draft, size);
