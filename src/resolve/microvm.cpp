@@ -15,7 +15,7 @@ using plan::Accelerator;
 
 namespace {
 
-constexpr auto kUnavailable = DenialClass::backend_unavailable;
+constexpr auto kNoBackend = DenialClass::backend_unavailable;
 
 // The only architecture with QEMU's microvm machine.
 constexpr std::string_view kGuestArch = "x86_64";
@@ -44,7 +44,7 @@ void refuse_unavailable(Draft& draft, const Asked& asked, bool executes)
         fact += (fact.empty() ? "" : "; ") + draft.describe(name::kDriverMicrovm);
     }
     draft.deny(
-        {.denial_class = kUnavailable,
+        {.denial_class = kNoBackend,
          .reason = executes ? "microvm-not-available" : "kvm-guest-unavailable",
          .key = asked.key,
          .requirement = asked.requirement,
@@ -58,10 +58,10 @@ void refuse_unavailable(Draft& draft, const Asked& asked, bool executes)
          .source = {}});
 }
 
-void pin(Draft& draft, const Asked& asked, std::string_view fact, std::string_view artifact,
-         std::string_view reason)
+void pin_part(Draft& draft, const Asked& asked, std::string_view fact, std::string_view artifact,
+              std::string_view reason)
 {
-    if (draft.require(fact, reason, asked.key, "the driver microvm is complete", kUnavailable))
+    if (draft.require(fact, reason, asked.key, "the driver microvm is complete", kNoBackend))
         draft.plan.artifacts[std::string(artifact)] = draft.value_of(fact);
 }
 
@@ -192,7 +192,7 @@ void require_microvm(Draft& draft)
         return;
     }
     if (microvm.guest_arch != kGuestArch) {
-        draft.deny({.denial_class = kUnavailable,
+        draft.deny({.denial_class = kNoBackend,
                     .reason = "guest-architecture-unsupported",
                     .key = asked.key,
                     .requirement = asked.requirement,
@@ -201,9 +201,9 @@ void require_microvm(Draft& draft)
                     .source = {}});
     }
     if (draft.require(name::kPrivilege, "root-required", asked.key, asked.requirement,
-                      kUnavailable) &&
+                      kNoBackend) &&
         draft.value_of(name::kPrivilege) != "root") {
-        draft.deny({.denial_class = kUnavailable,
+        draft.deny({.denial_class = kNoBackend,
                     .reason = "root-required",
                     .key = asked.key,
                     .requirement = asked.requirement,
@@ -211,13 +211,13 @@ void require_microvm(Draft& draft)
                     .mend = std::string(facts::mend(name::kPrivilege)),
                     .source = {}});
     }
-    draft.require(name::kVmmVersion, "vmm-missing", asked.key, asked.requirement, kUnavailable);
-    pin(draft, asked, name::kVmmDigest, "vmm", "vmm-missing");
-    pin(draft, asked, name::kVirtiofsdDigest, "virtiofsd", "virtiofsd-missing");
-    pin(draft, asked, name::kGuestKernel, "guest.kernel", "guest-kernel-missing");
-    pin(draft, asked, name::kGuestInitrd, "guest.initrd", "guest-initrd-missing");
-    pin(draft, asked, name::kInitDigest, "sandbox-init", "sandbox-init-missing");
-    pin(draft, asked, name::kShimDigest, "sandbox-shim", "sandbox-shim-missing");
+    draft.require(name::kVmmVersion, "vmm-missing", asked.key, asked.requirement, kNoBackend);
+    pin_part(draft, asked, name::kVmmDigest, "vmm", "vmm-missing");
+    pin_part(draft, asked, name::kVirtiofsdDigest, "virtiofsd", "virtiofsd-missing");
+    pin_part(draft, asked, name::kGuestKernel, "guest.kernel", "guest-kernel-missing");
+    pin_part(draft, asked, name::kGuestInitrd, "guest.initrd", "guest-initrd-missing");
+    pin_part(draft, asked, name::kInitDigest, "sandbox-init", "sandbox-init-missing");
+    pin_part(draft, asked, name::kShimDigest, "sandbox-shim", "sandbox-shim-missing");
     draft.require(name::kVmmPinned, "artifact-pin-mismatch", asked.key,
                   "the guest's kernel and initrd are the pinned ones",
                   DenialClass::backend_artifact_mismatch);
