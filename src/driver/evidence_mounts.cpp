@@ -8,6 +8,7 @@
 
 #include "base/diagnostic.hpp"
 #include "driver/collector.hpp"
+#include "driver/tree.hpp"
 #include "sys/fd.hpp"
 
 namespace sandbox::driver {

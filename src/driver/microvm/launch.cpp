@@ -37,6 +37,11 @@ constexpr std::string_view kServerArtifact = "virtiofsd";
 constexpr std::array<std::string_view, 3> kFirmware{"/usr/share/qemu/bios-microvm.bin",
                                                     "/usr/share/qemu/pvh.bin",
                                                     "/usr/share/qemu/linuxboot_dma.bin"};
+// QEMU finds its data and modules relative to the folder it was installed in, which must be there.
+constexpr const char* kProgram = "/usr/bin/program";
+// Emulation is a module of QEMU's in Debian; where it is built in, there is no such file. QEMU looks
+// for it by name, whatever is beside it.
+constexpr const char* kEmulator = "/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so";
 // To exec, not to boot: loading QEMU's fifty libraries takes 50 ms, more on a loaded host.
 constexpr Millis kStartDeadline{20'000};
 constexpr Millis kQmpDeadline{10'000};  // docs/protocol.md: reply deadline
@@ -54,6 +59,8 @@ constexpr sys::CapSet kServerCapabilities = 1ULL << 0 | 1ULL << 1 | 1ULL << 3 | 
 
 std::vector<sys::Rlimit> limits(std::uint64_t files)
 {
+    // Ours may be lower, and not everybody may raise it.
+    if (const auto own = sys::get_rlimit(RLIMIT_NOFILE)) files = std::min(files, own->hard);
     return {{RLIMIT_CORE, 0, 0}, {RLIMIT_NOFILE, files, files}};
 }
 
@@ -139,8 +146,8 @@ private:
     {
         const int program = TRY(program_of(programs_, artifact));
         spec.binds = TRY_WITH(libraries_of(program), "the libraries of " + spec.name);
-        spec.binds.push_back({TRY(sys::duplicate(program)), "/program", JailUse::execute});
-        spec.program = "/program";
+        spec.program = kProgram;
+        spec.binds.push_back({TRY(sys::duplicate(program)), spec.program, JailUse::execute});
         return {};
     }
 
@@ -202,6 +209,9 @@ private:
         for (const std::string_view path : kFirmware)
             spec.binds.push_back(
                 {TRY(sys::open_file(std::string(path), O_PATH)), std::string(path), JailUse::read});
+        if (artifact_.accelerator == plan::Accelerator::tcg)
+            if (auto module = sys::open_file(kEmulator, O_PATH))
+                spec.binds.push_back({std::move(*module), kEmulator, JailUse::read});
         for (const JailFile& file : artifact_.files) {
             if (file.artifact.empty())
                 spec.binds.push_back(

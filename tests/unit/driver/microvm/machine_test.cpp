@@ -127,8 +127,9 @@ TEST_F(Machine, BootsInItsJailsAndIsSeenToBeInThem)
     ASSERT_TRUE(evidence) << evidence.error().message();
     for (const Evidence& one : *evidence) {
         EXPECT_TRUE(one.held) << one.name << ": " << one.observed;
-        if (one.name.starts_with("guest."))
+        if (one.name.starts_with("guest.")) {
             EXPECT_TRUE(one.observed.starts_with(kGuestReported)) << one.name;
+        }
     }
     for (const char* name :
          {"vmm.user", "vmm.capabilities", "vmm.no_new_privileges", "vmm.seccomp", "vmm.namespaces",
