@@ -26,14 +26,6 @@ Status fill_random(wire::Nonce& nonce)
     return {};
 }
 
-std::uint64_t unix_time_ns()
-{
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 // 32 hex digits to the 16 bytes they spell. Requires: a valid sandbox id.
 wire::Id16 id_bytes(const SandboxId& id)
 {
@@ -76,6 +68,14 @@ std::vector<int> numbers(const std::vector<sys::UniqueFd>& fds)
 }
 
 }  // namespace
+
+std::uint64_t unix_time_ns()
+{
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 Result<wire::Open> describe_process(const plan::ProcessPlan& process)
 {

@@ -37,6 +37,9 @@ inline constexpr std::string_view kServiceSession = "s1";
                                   const driver::SessionLeaf& leaf, sys::UniqueFd stream);
 [[nodiscard]] Status pass_port(int init_channel, std::uint32_t port, sys::UniqueFd stream);
 
+// What a guest's clock is set to.
+std::uint64_t unix_time_ns();
+
 // HELLO to READY_ACK, deny first: nothing of the workload can start before READY. The nonces are
 // made here and live in this process only.
 // Secrets of the plan are given in between, from the operator's folder `secret_store`.

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <ctime>
+#include <cerrno>
 
 #include "base/diagnostic.hpp"
 #include "shim/keeper.hpp"
@@ -64,11 +64,8 @@ void Keeper::on_guest_faulty(const wire::GuestFaulty& fault)
 void Keeper::set_guest_clock()
 {
     if (!(*generation_.plan)->microvm || !generation_.control) return;
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
     wire::TimeSet time;
-    time.time_ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-                   static_cast<std::uint64_t>(now.tv_nsec);
+    time.time_ns = unix_time_ns();
     const auto answer = channel::ask<wire::TimeAck>(*generation_.control, time,
                                                     sys::Deadline::after(kClockDeadline));
     if (!answer)

@@ -55,7 +55,7 @@ constexpr sys::CapSet kServerCapabilities = 1ULL << 0 | 1ULL << 1 | 1ULL << 3 | 
                                             1ULL << 6 | 1ULL << 7 | 1ULL << 8 | 1ULL << 18 |
                                             1ULL << 21 | 1ULL << 27 |
                                             1ULL << 31;  // CHOWN DAC_OVERRIDE FOWNER FSETID SETGID
-    // SETUID SETPCAP SYS_CHROOT SYS_ADMIN MKNOD SETFCAP
+// SETUID SETPCAP SYS_CHROOT SYS_ADMIN MKNOD SETFCAP
 
 std::vector<sys::Rlimit> limits(std::uint64_t files)
 {
