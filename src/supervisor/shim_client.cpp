@@ -110,6 +110,15 @@ Result<FreshShim> start_shim(const Host& host, const SandboxId& id)
                                    "sandbox-init",
                                    host.probing.init.path,
                                    value(facts::name::kInitDigest)};
+    // Only where the operator gave guests: without, these facts have no value.
+    const auto add_program = [&](const char* artifact, std::string path, std::string_view digest) {
+        if (path.empty() || value(digest).empty()) return;
+        words.insert(words.end(), {artifact, std::move(path), value(digest)});
+    };
+    add_program("vmm", value(facts::name::kVmmPath), facts::name::kVmmDigest);
+    add_program("virtiofsd", value(facts::name::kVirtiofsd), facts::name::kVirtiofsdDigest);
+    add_program("guest.kernel", host.probing.guest_kernel.path, facts::name::kGuestKernel);
+    add_program("guest.initrd", host.probing.guest_initrd.path, facts::name::kGuestInitrd);
     words.insert(words.begin(), "sandbox-shim");
     std::vector<std::string> env = shim_environment();
     const std::vector<char*> argv = pointers(words);

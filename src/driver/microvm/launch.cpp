@@ -120,6 +120,7 @@ private:
         for (const ShareServer& server : artifact_.shares) TRY_VOID(start_server(server));
         failpoint("effect.virtiofsd");
         TRY_VOID(start_vmm());
+        if (options_.launcher_started) options_.launcher_started(vmm_.keeper.pid());
         failpoint("effect.vmm");
         TRY_VOID(start_relay());
         failpoint("effect.relay");
