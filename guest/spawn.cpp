@@ -82,6 +82,8 @@ sys::LandlockRules landlock_of(const wire::Bootstrap& boot)
     rules.scopes = boot.landlock_scoped;
     for (const wire::LandlockRule& rule : boot.landlock)
         rules.paths.push_back({rule.path, rule.access});
+    for (const wire::LandlockPort& rule : boot.landlock_ports)
+        rules.ports.push_back({rule.port, rule.access});
     return rules;
 }
 
