@@ -47,7 +47,12 @@ std::vector<std::string> session_words(const supervisor::Paths& paths)
         const auto folder = sys::open_dir(paths.logs_of(sandbox.id) + "/sessions");
         const auto names = folder ? sys::list_dir(folder->get(), kMostSessions)
                                   : Result<std::vector<std::string>>{};
-        if (names) words.insert(words.end(), names->begin(), names->end());
+        if (!names) continue;
+        // GENERATION-SESSION: those of an earlier run are not known to the shim of this one.
+        const std::string current = std::to_string(sandbox.generation) + "-";
+        for (const std::string& name : *names) {
+            if (name.starts_with(current)) words.push_back(name.substr(current.size()));
+        }
     }
     return words;
 }

@@ -4,6 +4,7 @@
 import os
 import re
 import secrets
+import shutil
 import subprocess
 
 from lib.harness import bind, check, main, read_until, same, scenario, tmpfs, until
@@ -217,7 +218,7 @@ def folders_where_the_operator_wants_them(root):
         check(done.code == 125 and 'never granted' in done.err, f'{folder[len(root.path):]} is granted to nobody', done)
     root.socket = run + '/sandboxd.sock'
     root.start_daemon()
-    same([s['name'] for s in root.ps()], ['there'], 'so does a daemon')
+    check('there' in [s['name'] for s in root.ps()], 'so does a daemon', root.ps())
     same(root.stop_daemon(), 0, 'which ends')
     config = root.path + '/etc/sandbox/config.toml'
     with open(config) as file:
@@ -230,6 +231,7 @@ def folders_where_the_operator_wants_them(root):
     done = root.ctl('ps')
     check(done.code == 1 and 'lies in directories.state' in done.err, 'so is one within another', done)
     root.write(config, text)
+    shutil.rmtree(store)  # the operator's own
 
 
 if __name__ == '__main__':
