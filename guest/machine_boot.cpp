@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,6 +21,7 @@
 #include "base/diagnostic.hpp"
 #include "sys/deadline.hpp"
 #include "sys/file.hpp"
+#include "sys/rlimit.hpp"
 
 namespace sandbox::guest {
 namespace {
@@ -131,6 +133,11 @@ Status await_connection(int port)
 
 Result<Booted> boot_machine()
 {
+    // The kernel starts PID 1 with 4096, below what a plan may give; a session gets its own from it.
+    // fs.nr_open (1048576) is the most there can be.
+    constexpr std::uint64_t kMostFiles = 1U << 20;
+    constexpr std::uint64_t kUsual = 1024;
+    static_cast<void>(sys::apply_rlimit({RLIMIT_NOFILE, kUsual, kMostFiles}));
     Booted booted;
     TRY_VOID(mount_basics());
     const sys::UniqueFd events = TRY(listen_to_kernel());
