@@ -175,6 +175,8 @@ private:
 Status witness(const Target& target, std::uint32_t slot, const wire::Confined& report)
 {
     if (!target.sandbox.pid1) return fail(Code::conflict, "PID 1 of the sandbox is not known");
+    // Behind a guest's wall nothing is seen from here, and nothing rests on what is told.
+    if (target.plan->microvm) return {};
     const int pid = TRY(driver::find_session_pid(
         target.plan, target.binding, shim::LeafPool::name_of(slot), static_cast<int>(report.pid)));
     for (const driver::Evidence& item : TRY(driver::observe_session(
