@@ -29,7 +29,7 @@ struct OperatorConfig {
     bool accept_emulated = false;  // tcg only where said
     std::optional<std::string> cgroup_parent;  // below the hierarchy root: "/sandbox"
     std::uint32_t max_sandboxes = 1000;
-    std::optional<Bytes> copy_limit;                 // most content that one `cp` moves
+    std::optional<Bytes> copy_limit;  // most content that one `cp` moves
     Bytes log_size{16ULL << 20};  // per stream set, before rotation drops
     std::uint32_t log_files = 4;
     std::uint32_t id_base = 0x20000000;  // first host id handed to sandboxes: 2^29
