@@ -17,6 +17,9 @@ Result<std::optional<Claim>> find(Connection& connection, std::string_view where
 // Dead, of another boot, or late: whoever asks may act in its place.
 bool is_forfeit(const Claim& claim, const Moment& now, const Alive& alive)
 {
+    // The boot id comes first: process ids and boot-time clocks of another boot mean nothing here,
+    // so the other two tests may not be asked about them. `alive` is last because it makes system
+    // calls.
     return claim.holder.boot_id != now.boot_id || now.boottime_ns > claim.deadline_ns ||
            !alive(claim.holder);
 }
@@ -45,6 +48,9 @@ Result<ClaimOutcome> Transaction::claim(const ClaimRequest& request, const Momen
         return fail(Code::invalid_argument,
                     "ledger: a claim needs a sandbox id and an operation id");
     }
+    // The same operation id is a client asking again after it lost the answer. It must get the
+    // first result, or go on with the same work; another request under that id is a mistake of the
+    // client.
     const auto repeated = TRY(find(*connection_, "WHERE id=?", request.operation));
     if (repeated) {
         if (repeated->request_digest != request.request_digest ||
@@ -56,15 +62,21 @@ Result<ClaimOutcome> Transaction::claim(const ClaimRequest& request, const Momen
             return ClaimOutcome{Kind::recorded, *repeated, repeated->result};
         }
     }
+    // What is left is a new operation, or one of ours whose holder vanished before it was done.
     ClaimOutcome outcome;
     auto holding = TRY(
         find(*connection_, "WHERE sandbox=? AND state='active'", request.sandbox.str()));
     if (holding) {
+        // One holder may repeat its own claim (a retry within the process); the same operation from
+        // another process may not act beside the first.
         const bool ours = holding->operation == request.operation &&
                           holding->holder == request.holder;
         if (!ours) {
             if (!is_forfeit(*holding, now, alive)) return busy(*holding);
             outcome = {Kind::taken_over, *holding, {}};
+            // The row stays, as `lost`, so that its holder is told "no longer held" if it wakes up.
+            // First this update, then ours: the index operation_claim allows one active row for
+            // each sandbox.
             holding->state = OperationState::lost;
             TRY_VOID(connection_->update(Table::operation, to_row(*holding)));
         }
@@ -75,6 +87,8 @@ Result<ClaimOutcome> Transaction::claim(const ClaimRequest& request, const Momen
     return outcome;
 }
 
+// Each call that acts on a claim asks again: a holder that slept past its deadline may have been
+// replaced, and two processes must never undo and build the same sandbox at once.
 Result<Claim> Transaction::held(std::string_view operation, const ProcessIdentity& holder)
 {
     auto claim = TRY(find(*connection_, "WHERE id=?", std::string(operation)));

@@ -10,6 +10,8 @@ namespace sandbox::ledger {
 
 namespace {
 
+// The order of the columns in the file, and of to_row() and the *_from() readers below. All four
+// change together, with a schema step.
 // clang-format off: a table
 constexpr std::array<std::string_view, 22> kSandboxColumns{
     "id",         "name",        "profile",      "driver",         "isolation_class",
@@ -43,6 +45,7 @@ public:
     Integer integer()
     {
         const auto* value = next<std::int64_t>();
+        // Wide integers come out of SQLite as 64 signed bits: the range is checked, never wrapped.
         if (value == nullptr || !std::in_range<Integer>(*value)) {
             broken_ = true;
             return 0;
@@ -66,7 +69,8 @@ public:
         return value.value_or(Enum{});
     }
 
-    // An empty text is "none".
+    // "None" is stored as an empty text, not as NULL: every column is NOT NULL, so a NULL is always
+    // damage.
     template <class T>
     std::optional<T> optional(Result<T> (*decode)(std::string_view))
     {
@@ -82,6 +86,7 @@ public:
     template <class T>
     Result<T> done(T value) const
     {
+        // Also refuses a row with values left over: it belongs to another schema.
         if (!broken_ && at_ == row_.size()) return value;
         return fail(Code::corrupt, "ledger: a row of table " + std::string(name_of(table_)) +
                                        " does not decode at column " + std::to_string(at_) +
@@ -107,6 +112,8 @@ private:
     bool broken_ = false;
 };
 
+// The counter is a string: canonical JSON has no integers above 2^53 - 1 (RFC 8785 uses IEEE 754
+// doubles).
 std::string encode_exit(const std::optional<Exit>& exit)
 {
     if (!exit) return {};
@@ -119,6 +126,8 @@ std::string encode_exit(const std::optional<Exit>& exit)
 
 Result<Exit> decode_exit(std::string_view text)
 {
+    // The longest form that encode_exit() writes is far below 1 KiB, and an object of scalars is 2
+    // deep.
     const auto json = TRY(canon::parse(text, {.bytes = 1024, .depth = 2}));
     const auto number = [&](const char* key) {
         return json.contains(key) && json[key].is_number_integer();
@@ -134,6 +143,8 @@ Result<Exit> decode_exit(std::string_view text)
     const auto kills = json["oom_kills"].get<std::string>();
     const auto code = json["code"].get<std::int64_t>();
     const auto signal = json["signal"].get<std::int64_t>();
+    // 19 digits always fit 64 bits. 255 is the widest wait status (wait(2)); 64 is Linux's
+    // SIGRTMAX.
     if (!reason || kills.empty() || kills.size() > 19 ||
         kills.find_first_not_of("0123456789") != std::string::npos || code < 0 || code > 255 ||
         signal < 0 || signal > 64) {
@@ -181,6 +192,8 @@ std::span<const std::string_view> columns_of(Table table) noexcept
 
 std::string row_sum(Table table, std::span<const Value> values)
 {
+    // Type and length before each value: without them ("ab", "c") and ("a", "bc") would have one
+    // sum. The table's name keeps a row from passing for one of another table.
     std::string bytes(name_of(table));
     bytes += ';';
     for (const auto& value : values) {
@@ -206,6 +219,8 @@ Result<Row> checked(Table table, Row stored)
         const auto* found = std::get_if<std::string>(&sum);
         if (found != nullptr && *found == row_sum(table, stored)) return stored;
     }
+    // Corrupt and final: an identity that cannot be trusted must not choose what is killed or
+    // removed.
     return fail(Code::corrupt,
                 "ledger: the checksum of a row of table " + std::string(name_of(table)) +
                     " does not match: the file is damaged; nothing is undone on its word. "
@@ -282,6 +297,7 @@ Result<Sandbox> sandbox_from(const Row& row)
     s.exit = read.optional(decode_exit);
     s.exit_delivered = read.flag<bool>();
     s.request_digest = read.text();
+    // What later code builds paths and cgroup names from is checked where it enters.
     read.require(is_sandbox_id(s.id.str()) && !s.name.empty());
     return read.done(std::move(s));
 }

@@ -31,7 +31,8 @@ constexpr off_t kSmallestFile = 512;
 // SQLite's own default: from so many frames on, a commit also moves the WAL into the file.
 constexpr int kCheckpointFrames = 1000;
 // Below that many frames an opener reads the WAL in a fraction of a millisecond, less than one of
-// the two syncs that emptying it takes. They fit into the kept length (vfs.hpp), with room for a run.
+// the two syncs that emptying it takes. They fit into the kept length (vfs.hpp), with room for a
+// run.
 constexpr int kFewFrames = 64;
 
 std::int64_t monotonic_ns()
@@ -41,6 +42,7 @@ std::int64_t monotonic_ns()
     return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+// Per thread: the handler gets only a counter, and each thread has a connection of its own.
 thread_local std::int64_t busy_since = 0;
 
 int nap_while_busy(void*, int tries)
@@ -49,7 +51,7 @@ int nap_while_busy(void*, int tries)
     if (tries == 0) busy_since = now;
     if (now - busy_since > kBusyLimit) return 0;
     const std::int64_t nap = std::min(kLongestNap, kFirstNap << std::min(tries, 10));
-    // Spread by address-space layout and time, so that waiters do not wake in step.
+    // Spread by the clock's low digits, so that waiters do not wake in step.
     const timespec pause{0, nap / 2 + now % (nap / 2 + 1)};
     nanosleep(&pause, nullptr);
     return 1;
@@ -57,6 +59,8 @@ int nap_while_busy(void*, int tries)
 
 Result<WhenMissing> check_file(int dir_fd, OpenMode mode)
 {
+    // By name and without following a link: the folder is ours alone (0700), so nothing in it can
+    // be exchanged between this look and SQLite's open. Anything odd is refused, never mended.
     const std::string name(kFileName);
     struct stat info{};
     if (fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -82,6 +86,8 @@ Result<WhenMissing> check_file(int dir_fd, OpenMode mode)
 Code code_of(int primary)
 {
     switch (primary) {
+    // SQLite's extended codes fold onto the closed set; the low byte is the primary code
+    // (sqlite.org/rescode.html).
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return Code::unavailable;
     case SQLITE_CORRUPT:
@@ -109,6 +115,8 @@ std::string_view advice(int primary)
     }
 }
 
+// After a failed fsync the kernel may mark dirty pages clean (fsync(2), EIO): a retry that succeeds
+// proves nothing. Only reading the file anew tells what is there.
 bool is_sync_failure(int extended)
 {
     return extended == SQLITE_IOERR_FSYNC || extended == SQLITE_IOERR_DIR_FSYNC;
@@ -120,6 +128,8 @@ int bind(sqlite3_stmt* statement, int index, const Value& value)
         return sqlite3_bind_int64(statement, index, *integer);
     }
     const auto& text = std::get<std::string>(value);
+    // Before the cast below: a length above INT_MAX would turn negative, which means "up to the
+    // NUL".
     if (text.size() > kMaxText) return SQLITE_TOOBIG;
     // The row outlives the step: no copy.
     return sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()),
@@ -153,8 +163,12 @@ Result<std::unique_ptr<Connection>> Connection::open(int dir_fd, OpenMode mode)
     const char* vfs = registered_vfs();
     if (vfs == nullptr) return fail(Code::internal, "ledger: SQLite has no unix VFS");
     std::unique_ptr<Connection> connection(new Connection);
+    // A descriptor of our own, above stdio: the caller may close its one, and SQLite resolves the
+    // path below again for each file it opens (WAL, shared memory).
     connection->dir_ = TRY(sys::duplicate(dir_fd, 3));
     const std::string path = sys::fd_path(connection->dir_.get()) + "/" + std::string(kFileName);
+    // NOMUTEX: a Ledger belongs to one thread. EXRESCODE: a failed sync must be
+    // told from other I/O.
     const int flags = (mode == OpenMode::read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) |
                       (when_missing == WhenMissing::create ? SQLITE_OPEN_CREATE : 0) |
                       SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
@@ -169,15 +183,20 @@ Status Connection::configure(OpenMode mode, WhenMissing when_missing)
     sqlite3_busy_handler(db_, nap_while_busy, nullptr);
     // Closing must be quick and must not checkpoint under a waiting client: compact() does.
     sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    // DEFENSIVE and an untrusted schema: a forged file may define triggers and views; they must
+    // neither reach SQLite's internals nor call functions with effects (sqlite.org/security.html).
     sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_wal_hook(db_, after_commit, this);
+    // The room for one row: three or four texts of the largest size.
     sqlite3_limit(db_, SQLITE_LIMIT_LENGTH, static_cast<int>(4 * kMaxText));
     if (when_missing == WhenMissing::create) {
         // By name, not by a descriptor of ours: closing one would drop this process's POSIX locks.
         const std::string name(kFileName);
         if (fchmodat(dir_.get(), name.c_str(), 0600, 0) != 0) return fail_errno("fchmodat", name);
     }
+    // FULL in WAL mode: each commit syncs the WAL, which is what "intent before effect" rests on.
+    // NORMAL would let a power cut undo commits whose effects have happened.
     TRY_VOID(run("PRAGMA synchronous=FULL"));
     return migrate(mode);
 }
@@ -188,6 +207,7 @@ Status Connection::migrate(OpenMode mode)
         const auto rows = TRY(run("PRAGMA user_version"));
         return std::get<std::int64_t>(rows.at(0).at(0));
     };
+    // user_version is in the file's header: reading it needs no table, so any release can tell.
     const std::int64_t found = TRY(version());
     if (found == kSchemaVersion) return {};
     if (found > kSchemaVersion) {
@@ -239,11 +259,13 @@ Status Connection::migrate(OpenMode mode)
                                        "): it is damaged, nothing was changed");
     }
     TRY_VOID(commit());
+    // The names of the new files last too; SQLite syncs the folder for its journal files only.
     return sys::fsync_fd(dir_.get());
 }
 
 Connection::~Connection()
 {
+    // Statements before the connection: sqlite3_close refuses while one is alive.
     if (db_ != nullptr && in_transaction()) rollback();
     for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
     if (db_ != nullptr) sqlite3_close(db_);
@@ -260,6 +282,7 @@ std::unexpected<Error> Connection::failure(int code, std::string_view doing)
     return fail(code_of(primary), std::move(message));
 }
 
+// A failed prepare is kept nowhere: after a migration the same text may compile.
 Result<sqlite3_stmt*> Connection::prepare(std::string_view sql)
 {
     if (const auto found = statements_.find(sql); found != statements_.end()) return found->second;
@@ -273,6 +296,8 @@ Result<sqlite3_stmt*> Connection::prepare(std::string_view sql)
 
 Result<std::vector<Row>> Connection::run(std::string_view sql, const Row& arguments)
 {
+    // Every later answer could rest on pages the disk does not hold: refuse until somebody opens
+    // again and reads from the disk.
     if (distrusted_) {
         return fail(Code::io,
                     "ledger: an earlier sync failed, so what the disk holds is not known: "
@@ -288,6 +313,7 @@ Result<std::vector<Row>> Connection::run(std::string_view sql, const Row& argume
         while ((code = sqlite3_step(statement)) == SQLITE_ROW) rows.push_back(read_row(statement));
     }
     if (code != SQLITE_DONE) {
+        // Reset even after a failure: a statement that is not reset keeps its lock on the file.
         auto error = failure(code, sql.substr(0, sql.find(' ')));
         sqlite3_reset(statement);
         return error;
@@ -299,6 +325,8 @@ Result<std::vector<Row>> Connection::run(std::string_view sql, const Row& argume
 Result<std::vector<Row>> Connection::select(Table table, std::string_view where,
                                             const Row& arguments)
 {
+    // The text is put together from our own names and literals; values are always bound, never
+    // pasted.
     auto rows = TRY(
         run("SELECT * FROM " + std::string(name_of(table)) + " " + std::string(where), arguments));
     for (auto& row : rows) row = TRY(checked(table, std::move(row)));
@@ -332,6 +360,7 @@ Status Connection::update(Table table, Row values)
     values.emplace_back(row_sum(table, values));
     values.push_back(key);
     TRY_VOID(run(sql, values));
+    // A silent update of nothing would lose an intent.
     if (changes() != 1)
         return fail(Code::not_found, "ledger: no such row in " + std::string(name_of(table)));
     return {};
@@ -356,6 +385,8 @@ int Connection::changes() const { return sqlite3_changes(db_); }
 
 Status Connection::begin()
 {
+    // IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes may
+    // fail half-way with SQLITE_BUSY, which no waiting can cure (its snapshot is stale).
     TRY_VOID(run("BEGIN IMMEDIATE"));
     return {};
 }
@@ -393,6 +424,7 @@ Status Connection::commit_lazily(std::string_view sql, const Row& arguments)
         return failure(code, "PRAGMA");
     }
     const auto done = run(sql, arguments);
+    // A connection stuck on NORMAL would break the promise of every later commit(): better useless.
     if (const int code = set("PRAGMA synchronous=FULL"); code != SQLITE_OK) {
         distrusted_ = true;
         return failure(code, "PRAGMA");
@@ -409,7 +441,10 @@ Status Connection::checkpoint(CompactWhen when)
     const int code = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
                                                nullptr);
     sqlite3_busy_handler(db_, nap_while_busy, nullptr);
+    // The handler goes back in whatever the outcome: the
+    // next begin() has to wait as ever.
     if (code == SQLITE_OK) frames_ = 0;
+    // Busy is success: the WAL is still valid, only longer.
     if (code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY) return {};
     return failure(code, "checkpoint");
 }

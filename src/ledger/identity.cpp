@@ -22,6 +22,7 @@ std::unexpected<Error> damaged(std::string_view what, std::string_view text)
                                    "\": the file is damaged, restore it from a copy");
 }
 
+// Exactly the fields we write: one more or one less is damage or a newer release, never ignored.
 Result<Json> object(std::string_view text, std::size_t fields, std::string_view what)
 {
     auto json = canon::parse(text, kLimits);

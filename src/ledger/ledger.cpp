@@ -16,6 +16,8 @@ namespace sandbox::ledger {
 
 namespace {
 
+// A damaged row fails the whole list: a list that leaves rows out would make live things look
+// foreign.
 template <class T>
 Result<std::vector<T>> decode_all(Result<std::vector<Row>> rows, Result<T> (*decode)(const Row&))
 {
@@ -44,11 +46,14 @@ Result<Moment> now()
     timespec wall{};
     timespec boot{};
     clock_gettime(CLOCK_REALTIME, &wall);
+    // BOOTTIME goes on while the machine sleeps: a claim must not outlive its deadline in a
+    // suspend.
     clock_gettime(CLOCK_BOOTTIME, &boot);
     std::tm parts{};
     gmtime_r(&wall.tv_sec, &parts);
     std::array<char, 32> date{};
     const std::size_t length = strftime(date.data(), date.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+    // From 1000 on, so that the text always has four digits; the first becomes the point.
     std::string millis = std::to_string(1000 + wall.tv_nsec / 1'000'000);
     millis[0] = '.';
     Moment moment;
@@ -61,6 +66,7 @@ Result<Moment> now()
 
 Result<SandboxId> new_sandbox_id()
 {
+    // 128 random bits: an id is never given twice, not even across hosts and lost ledgers.
     std::array<std::uint8_t, 16> bytes{};
     // Up to 256 bytes are never cut short once the pool is ready (getrandom(2)).
     if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
@@ -109,7 +115,9 @@ Result<std::optional<Sandbox>> Ledger::find_name(const SandboxName& name)
 Result<Sandbox> Ledger::resolve(std::string_view reference)
 {
     const std::string text(reference);
+    // Live first: a name may be used again, and a person means what exists now.
     if (auto live = TRY(find_name(SandboxName(text)))) return *std::move(live);
+    // rowid grows with each insert: the newest of those that had the name.
     const auto past = TRY(decode_one(
         connection_->select_one(Table::sandbox, "WHERE name=? ORDER BY rowid DESC LIMIT 1", {text}),
         sandbox_from));
@@ -196,6 +204,7 @@ Status Ledger::check()
         TRY_VOID(decode_all(connection_->select(Table::managed, ""), managed_from));
         return {};
     }();
+    // Ends the read transaction; nothing was written.
     connection_->rollback();
     return all;
 }

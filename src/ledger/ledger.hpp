@@ -16,35 +16,43 @@
 
 namespace sandbox::ledger {
 
-// The newest schema this release reads and writes; stored as SQLite's user_version.
+// The newest schema this release reads and writes; stored as SQLite's user_version. A file with a
+// higher number is refused (Code::unavailable), one with a lower is migrated when opened for
+// writing.
 inline constexpr int kSchemaVersion = 2;
 inline constexpr std::string_view kFileName = "ledger.db";
-// Rows of removed sandboxes kept for `logs NAME`; the oldest go first.
+// Rows of removed sandboxes kept for `logs NAME`; the oldest go first. A choice of ours.
 inline constexpr std::uint32_t kKeepDeleted = 1000;
 
+// create: makes the file where there is none; the other two then give Code::not_found.
 enum class OpenMode { read_only, read_write, create };
 enum class CompactWhen { now, large };  // large: not while the WAL is short and quickly read
 enum class ListScope { live, all };  // live: not `deleted`
 
-// The current moment, read from CLOCK_REALTIME, CLOCK_BOOTTIME and the kernel's boot id.
+// The current moment, read from CLOCK_REALTIME, CLOCK_BOOTTIME and the kernel's boot id. Fails only
+// where /proc cannot be read.
 [[nodiscard]] Result<Moment> now();
 
 // 16 bytes from getrandom(2), as 32 hex digits.
 [[nodiscard]] Result<SandboxId> new_sandbox_id();
 
-// Ids for sandboxes: `ranges` ranges of 65536 from `first` on.
+// Ids for sandboxes: `ranges` ranges of 65536 from `first` on. 65536 ids hold every uid of a usual
+// distribution, with 65534 ("nobody") among them.
 struct IdPool {
     std::uint32_t first = 0;
     std::uint32_t ranges = 0;
 };
 inline constexpr std::uint32_t kIdsPerRange = 65536;
 
-// One side effect about to start.
+// One side effect about to start. Recorded before it starts, so that a crash at any point leaves a
+// name to look for.
 struct Intent {
     EntryKind kind = EntryKind::id_range;
     std::string name;  // derived from the sandbox id (driver/resources has the rules)
 };
 
+// A wish to act on a sandbox. At most one operation acts on a sandbox at a time; the claim is a
+// lease that ends with its holder, its boot or its deadline.
 struct ClaimRequest {
     std::string operation;
     SandboxId sandbox;
@@ -60,9 +68,9 @@ using Alive = std::function<bool(const ProcessIdentity&)>;
 
 struct ClaimOutcome {
     enum class Kind {
-        acquired,    // free before, or already held by this same holder for this operation
+        acquired,  // free before, or already held by this same holder for this operation
         taken_over,  // `previous` is what its holder, now dead or late, was doing
-        recorded,    // this operation is done: `result` is what it gave; nothing is to be done
+        recorded,  // this operation is done: `result` is what it gave; nothing is to be done
     };
     Kind kind = Kind::acquired;
     std::optional<Claim> previous;
@@ -91,7 +99,8 @@ public:
     // Durable when this returns success (WAL, synchronous=FULL). On failure nothing is stored.
     [[nodiscard]] Status commit();
 
-    // already_exists: the id, or the name of a sandbox that is not deleted. invalid_argument: bad id.
+    // already_exists: the id, or the name of a sandbox that is not deleted. invalid_argument: bad
+    // id.
     [[nodiscard]] Status insert(const Sandbox& sandbox);
     // Reads as the transaction sees it.
     [[nodiscard]] Result<Sandbox> get(const SandboxId& id);
@@ -120,7 +129,8 @@ public:
     // A sandbox that holds one keeps it. resource_exhausted: the pool is full.
     [[nodiscard]] Result<IdRange> allocate_ids(const SandboxId& id, IdPool pool);
 
-    // Exactly once per generation: conflict when that generation has one, or is not the present one.
+    // Exactly once per generation: conflict when that generation has one, or is not the present
+    // one.
     [[nodiscard]] Status record_exit(const SandboxId& id, std::uint32_t generation,
                                      const Exit& exit);
     // The exit, the first time it is asked for; nothing ever after (or before there is one).
@@ -174,13 +184,15 @@ public:
     [[nodiscard]] static Result<Ledger> open(const HostPath& dir, OpenMode mode);
 
     Ledger(Ledger&&) noexcept;
+    // Move-only; a moved-from Ledger may only be destroyed or assigned to.
     Ledger& operator=(Ledger&&) noexcept;
     ~Ledger();  // leaves the WAL as it is: call compact() when nobody waits any more
 
+    // Takes the write lock, waiting for it. unavailable: a writer kept it for five seconds.
     [[nodiscard]] Result<Transaction> begin();
 
-    // Before anything new begins: room on the disk by which what runs can still be ended.
-    // resource_exhausted: there is none, nothing may begin.
+    // Before anything new begins: room on the disk by which what runs can still be ended. Needs no
+    // transaction. resource_exhausted: there is none, nothing may begin.
     [[nodiscard]] Status keep_reserve();
 
     // Reads; each sees one committed state.
@@ -202,7 +214,8 @@ public:
     // found on the host.
     [[nodiscard]] Result<bool> has_history();
 
-    // Full check: SQLite's integrity_check (indexes too) and every row's checksum.
+    // Full check: SQLite's integrity_check (indexes too) and every row's checksum. Reads the whole
+    // file: for `verify`, not for the way to a launch. corrupt: the first thing found wrong.
     [[nodiscard]] Status check();
     // Moves the WAL into the file and empties it: the next opener then need not read it. After
     // the reply, never before. Busy readers or writers are no failure: the next one will do it.

@@ -11,7 +11,8 @@
 #include "sys/fd.hpp"
 #include "sys/process.hpp"
 
-// The values the ledger keeps (docs/formats/ledger.md). Pure: no clock, no file, no process look-up.
+// The values the ledger keeps (docs/formats/ledger.md). Pure: no clock, no file, no process
+// look-up.
 namespace sandbox::ledger {
 
 // Where a sandbox rests while nothing acts on it (design: states).
@@ -28,6 +29,7 @@ enum class State {
     deleted,  // kept only for its logs and its history
 };
 
+// What somebody wants of it; a reconcile works from State towards this.
 enum class Desired { running, stopped, deleted };
 
 // The one table of legal transitions. `deleted` is reachable from every state (rm -f).
@@ -55,6 +57,8 @@ struct Moment {
     bool operator==(const Moment&) const = default;
 };
 
+// Who ended it: the workload itself (exited, signal), the kernel's OOM killer, its time limit, a
+// kill or stop of ours, or nobody can tell (its shim died first).
 enum class ExitReason { exited, signal, oom, timeout, killed, unknown };
 
 struct Exit {
@@ -65,8 +69,10 @@ struct Exit {
     bool operator==(const Exit&) const = default;
 };
 
+// Whether the sandbox is removed as soon as its exit is recorded (`run --rm`).
 enum class RemoveOnExit { no, yes };
 
+// One sandbox as a row. A copy of what was committed: it does not follow later changes.
 struct Sandbox {
     SandboxId id;
     SandboxName name;  // unique among sandboxes that are not `deleted`
@@ -124,6 +130,7 @@ enum class EntryKind {
     log_files,  // STATE/sandboxes/ID/logs: kept when the sandbox is removed
 };
 
+// intent: it may exist; observed: it did, under `identity`; undone: proven absent, and never more.
 enum class EntryState { intent, observed, undone };
 
 struct Entry {
@@ -137,6 +144,7 @@ struct Entry {
     bool operator==(const Entry&) const = default;
 };
 
+// done: `result` is final; lost: its holder died or was late, somebody else took over.
 enum class OperationState { active, done, lost };
 
 // An operation that acts, acted, or died acting on a sandbox. While `active` it is the claim.
@@ -160,6 +168,7 @@ struct AuditHead {
     bool operator==(const AuditHead&) const = default;
 };
 
+// The words of the file and of the API. parse_* give nullopt for every other text.
 std::string_view to_string(State value) noexcept;
 std::string_view to_string(Desired value) noexcept;
 std::string_view to_string(ExitReason value) noexcept;
@@ -179,6 +188,7 @@ std::optional<OperationState> parse_operation_state(std::string_view text) noexc
 std::string encode(const ProcessIdentity& identity);
 std::string encode(const FileIdentity& identity);
 std::string encode(const IdRange& range);
+// decode_* are strict: exactly the fields that encode() writes, in range.
 [[nodiscard]] Result<ProcessIdentity> decode_process(std::string_view text);
 [[nodiscard]] Result<FileIdentity> decode_file(std::string_view text);
 [[nodiscard]] Result<IdRange> decode_range(std::string_view text);

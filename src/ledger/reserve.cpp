@@ -36,11 +36,15 @@ Status keep_reserve(int dir_fd)
 {
     const std::string name(kReserveName);
     struct statvfs room{};
+    // f_bavail leaves out the blocks kept for root: they are the host's last room, not ours.
     if (fstatvfs(dir_fd, &room) == 0 && room.f_bavail * room.f_frsize < kLeastRoom) return full();
     struct stat info{};
+    // spend_reserve() shortens the file, so its length says how much of it is still there.
     if (fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_size >= kReserve)
         return {};
     const auto file = TRY(sys::open_at2(dir_fd, name, O_RDWR | O_CREAT, 0600, sys::kBeneath));
+    // Really allocated: a sparse file would reserve nothing. posix_fallocate returns the error and
+    // leaves errno alone.
     const int code = posix_fallocate(file.get(), 0, kReserve);
     if (code == 0) return {};
     if (code == ENOSPC || code == EDQUOT) return full();
@@ -50,6 +54,7 @@ Status keep_reserve(int dir_fd)
 
 bool spend_reserve(const std::string& path) noexcept
 {
+    // By path: called from inside a write of SQLite, where no folder descriptor is at hand.
     struct stat info{};
     if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
         return false;

@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, 12> kStatements{
     " created_boot TEXT NOT NULL, shim TEXT NOT NULL, pid1 TEXT NOT NULL, id_range TEXT NOT NULL,"
     " remove_on_exit INTEGER NOT NULL, labels TEXT NOT NULL, exit TEXT NOT NULL,"
     " exit_delivered INTEGER NOT NULL, request_digest TEXT NOT NULL, sum TEXT NOT NULL) STRICT",
+    // What makes two live sandboxes of one name impossible, also for two processes at once.
     "CREATE UNIQUE INDEX sandbox_live_name ON sandbox(name) WHERE state<>'deleted'",
     "CREATE TABLE entry(seq INTEGER PRIMARY KEY NOT NULL, sandbox TEXT NOT NULL,"
     " generation INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL,"
@@ -28,6 +29,7 @@ constexpr std::array<std::string_view, 12> kStatements{
     " request_digest TEXT NOT NULL, holder TEXT NOT NULL, step TEXT NOT NULL,"
     " deadline_ns INTEGER NOT NULL, state TEXT NOT NULL, result TEXT NOT NULL, sum TEXT NOT NULL)"
     " STRICT",
+    // One active claim for each sandbox, held by the file and not by the care of its writers.
     "CREATE UNIQUE INDEX operation_claim ON operation(sandbox) WHERE state='active'",
     "CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL, sum TEXT NOT NULL) STRICT",
     // Lines are chained by their digests already: no sum.
@@ -46,6 +48,7 @@ static_assert(kSchemaVersion == kBegin.size(), "append the next step, and where 
 
 }  // namespace
 
+// Those from the file's number on: a step that a release has shipped runs exactly once.
 std::span<const std::string_view> migrations_from(int version)
 {
     if (version >= kSchemaVersion || version < 0) return {};

@@ -10,6 +10,7 @@ namespace sandbox::ledger {
 
 namespace {
 
+// Pairs, not a function: the whole table can be read against docs/formats/ledger.md.
 struct Transition {
     State from;
     State to;
@@ -48,6 +49,7 @@ constexpr std::array kTransitions{
     Transition{State::dead, State::prepared},
 };
 
+// The enumerator's number is its index here: a new word goes to the end of both lists.
 template <class Enum, std::size_t N>
 std::optional<Enum> find_word(const std::array<std::string_view, N>& words, std::string_view text)
 {
@@ -85,11 +87,13 @@ bool may_become(State from, State to) noexcept
 
 bool is_active(State state) noexcept
 {
+    // The enumerators up to `paused` are in the order a launch passes them.
     return std::to_underlying(state) <= std::to_underlying(State::paused);
 }
 
 bool rests(const Sandbox& sandbox) noexcept
 {
+    // `create` without `start` rests in an active state: no shim of it runs.
     if (!is_active(sandbox.state)) return sandbox.state != State::deleted;
     return sandbox.state == State::created && !sandbox.shim;
 }

@@ -11,7 +11,8 @@ namespace sandbox::ledger {
 
 namespace {
 
-// Past operations kept for clients that repeat one.
+// Past operations kept for clients that repeat one. A choice of ours: far more than clients retry
+// at once.
 constexpr std::int64_t kKeepOperations = 4096;
 
 Result<std::uint64_t> decimal(std::string_view text)
@@ -33,6 +34,7 @@ Result<AuditHead> read_audit_head(Connection& connection)
 {
     const auto seq = TRY(connection.meta(kAuditSeq));
     const auto digest = TRY(connection.meta(kAuditDigest));
+    // No line was ever appended.
     if (!seq || !digest) return AuditHead{};
     return AuditHead{TRY(decimal(*seq)), *digest};
 }
@@ -52,6 +54,8 @@ Transaction::~Transaction()
 Status Transaction::commit()
 {
     auto committed = connection_->commit();
+    // SQLite leaves the transaction open after a failed COMMIT; the caller was told "nothing
+    // stored".
     if (!committed) connection_->rollback();
     return committed;
 }
@@ -63,6 +67,7 @@ Status Transaction::insert(const Sandbox& sandbox)
                     "ledger: wanted an id of 32 hex digits and a name, found \"" +
                         sandbox.id.str() + "\", \"" + sandbox.name.str() + "\"");
     }
+    // The unique index decides, not a look first: two processes may insert the same name at once.
     auto inserted = connection_->insert(Table::sandbox, to_row(sandbox));
     if (!inserted && inserted.error().code() == Code::already_exists) {
         return fail(Code::already_exists, "a sandbox named \"" + sandbox.name.str() +
@@ -87,6 +92,7 @@ Status Transaction::store(const Sandbox& sandbox)
 
 Status Transaction::update(const Sandbox& sandbox)
 {
+    // Read inside the write lock: the caller's copy may be older than what others committed since.
     const Sandbox stored = TRY(get(sandbox.id));
     Sandbox next = sandbox;
     next.state = stored.state;
@@ -105,6 +111,7 @@ Status Transaction::set_state(const SandboxId& id, State to)
                                         std::string(to_string(sandbox.state)) +
                                         " and cannot become " + std::string(to_string(to)));
     }
+    // Logs outlive their sandbox. Anything else it still owns would be forgotten with it.
     if (to == State::deleted) {
         const auto open = TRY(connection_->select(
             Table::entry, "WHERE sandbox=? AND state<>'undone' AND kind<>'log_files' LIMIT 1",
@@ -151,6 +158,7 @@ Status Transaction::set_pid1(const SandboxId& id, const ProcessIdentity& pid1)
 Result<std::uint32_t> Transaction::begin_generation(const SandboxId& id)
 {
     Sandbox sandbox = TRY(get(id));
+    // All four belonged to the run before: a reader must not take an old exit for the new one's.
     ++sandbox.generation;
     sandbox.exit.reset();
     sandbox.exit_delivered = false;
@@ -167,6 +175,7 @@ Result<std::uint64_t> Transaction::intend(const SandboxId& id, std::span<const I
         return fail(Code::conflict,
                     "sandbox " + id.str() + " is deleted: nothing may start for it");
     }
+    // Never reused, not even after rows are pruned: order of undo and of evidence rests on it.
     const auto stored = TRY(connection_->meta(kNextSeq));
     const std::uint64_t first = stored ? TRY(decimal(*stored)) : 1;
     std::uint64_t seq = first;
@@ -190,6 +199,8 @@ Result<Entry> Transaction::entry(std::uint64_t seq)
 Status Transaction::observed(std::uint64_t seq, std::string_view identity)
 {
     Entry found = TRY(entry(seq));
+    // Whoever unwound it proved it absent. The late effect of a holder that lost its claim must
+    // show as a conflict, or nobody would ever undo it.
     if (found.state == EntryState::undone) {
         return fail(Code::conflict, "ledger: entry " + std::to_string(seq) + " (" + found.name +
                                         ") is undone: somebody unwound this sandbox; stop");
@@ -205,6 +216,7 @@ Status Transaction::undone(std::uint64_t seq)
     if (found.state == EntryState::undone) return {};
     found.state = EntryState::undone;
     TRY_VOID(connection_->update(Table::entry, to_row(found)));
+    // The range is free from here on, so the sandbox must not name it any more.
     if (found.kind != EntryKind::id_range) return {};
     Sandbox sandbox = TRY(get(found.sandbox));
     sandbox.ids.reset();
@@ -215,6 +227,7 @@ Result<IdRange> Transaction::allocate_ids(const SandboxId& id, IdPool pool)
 {
     Sandbox sandbox = TRY(get(id));
     if (sandbox.ids) return *sandbox.ids;
+    // From entries, not from sandbox rows: a range stays taken until its undo is recorded.
     std::set<std::uint32_t> taken;
     for (const auto& row :
          TRY(connection_->select(Table::entry, "WHERE kind='id_range' AND state<>'undone'"))) {
@@ -252,6 +265,7 @@ Result<IdRange> Transaction::allocate_ids(const SandboxId& id, IdPool pool)
 Status Transaction::record_exit(const SandboxId& id, std::uint32_t generation, const Exit& exit)
 {
     Sandbox sandbox = TRY(get(id));
+    // The first verdict stands: shim and reconcile may both try to record how a generation ended.
     if (sandbox.generation != generation || sandbox.exit) {
         return fail(Code::conflict,
                     "sandbox " + id.str() + " generation " + std::to_string(generation) +
@@ -266,6 +280,7 @@ Status Transaction::record_exit(const SandboxId& id, std::uint32_t generation, c
 Result<std::optional<Exit>> Transaction::take_exit(const SandboxId& id)
 {
     Sandbox sandbox = TRY(get(id));
+    // Marked within the same transaction: of two clients that ask, exactly one is given it.
     if (!sandbox.exit || sandbox.exit_delivered) return std::nullopt;
     sandbox.exit_delivered = true;
     TRY_VOID(store(sandbox));
@@ -274,6 +289,7 @@ Result<std::optional<Exit>> Transaction::take_exit(const SandboxId& id)
 
 Status Transaction::advance_audit(const AuditHead& expected, const AuditHead& next)
 {
+    // Compared under the write lock: two writers would else chain two lines to one digest.
     const AuditHead stored = TRY(read_audit_head(*connection_));
     if (stored != expected) {
         return fail(Code::conflict,
@@ -286,6 +302,7 @@ Status Transaction::advance_audit(const AuditHead& expected, const AuditHead& ne
 
 Result<std::vector<Sandbox>> Transaction::prune(std::uint32_t keep)
 {
+    // LIMIT -1 means no limit; SQLite wants one before OFFSET.
     std::vector<Sandbox> gone;
     for (const auto& row : TRY(connection_->select(
              Table::sandbox, "WHERE state='deleted' ORDER BY rowid DESC LIMIT -1 OFFSET ?",
@@ -293,6 +310,7 @@ Result<std::vector<Sandbox>> Transaction::prune(std::uint32_t keep)
         gone.push_back(TRY(sandbox_from(row)));
         const Row id{gone.back().id.str()};
         TRY_VOID(connection_->run("DELETE FROM entry WHERE sandbox=?", id));
+        // An active claim survives its sandbox's row: its holder still has to finish it.
         TRY_VOID(connection_->run("DELETE FROM operation WHERE sandbox=? AND state<>'active'", id));
         TRY_VOID(connection_->run("DELETE FROM managed WHERE sandbox=?", id));
         TRY_VOID(connection_->run("DELETE FROM sandbox WHERE id=?", id));

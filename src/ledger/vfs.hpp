@@ -13,9 +13,9 @@ inline constexpr std::int64_t kKeptWal = 512 << 10;
 inline constexpr std::int64_t kLargestKeptWal = 1 << 20;
 
 // The name under which SQLite finds our file layer, registered on the first call; nullptr when
-// SQLite has no unix layer to build on. It differs from "unix" in four things: names are used as they
-// are given, an emptied WAL keeps its length, a WAL that is already there is not announced to its
-// folder again, and on a full disk a WAL grows into the reserve (reserve.hpp).
+// SQLite has no unix layer to build on. It differs from "unix" in four things: names are used as
+// they are given, an emptied WAL keeps its length, a WAL that is already there is not announced to
+// its folder again, and on a full disk a WAL grows into the reserve (reserve.hpp).
 const char* registered_vfs();
 
 }  // namespace sandbox::ledger
