@@ -50,6 +50,8 @@ Resolved resolve_file(const Host& host, const DropIn& file, Start start)
     Resolved resolved;
     resolved.wanted.file = file.file;
     if (!file.text) {
+        // Bad files become items of the result, not an Error: one wrong file must not stop the
+        // others.
         resolved.errors.diagnostics.push_back(
             {"unreadable", {}, {file.file, 0, 0}, file.problem, {}});
         return resolved;
@@ -61,11 +63,14 @@ Resolved resolve_file(const Host& host, const DropIn& file, Start start)
     }
     const profile::Profile& profile = parsed.profile->profile;
     resolved.wanted.name = profile.name;
+    // The origin says who may remove it: a file of profiles.d with autostart stands for itself, any
+    // other was applied by a person.
     const bool of_folder = contains(profile_folders(host.paths), folder_of_file(file.file));
     if (of_folder && profile.lifecycle.autostart) {
         resolved.wanted.origin = ledger::Origin::profiles_d;
     }
     resolved.wanted.start = start == Start::all || profile.lifecycle.autostart;
+    // Planning reads the host and costs most: a file that starts nothing is not planned.
     if (resolved.wanted.start) {
         take_outcome(make_plan(host, {file.file, *file.text}, {}, nullptr), resolved);
     }
@@ -82,6 +87,8 @@ bool is_launching(ledger::State state)
 // it is what counts.
 Result<ledger::Sandbox> await_launch(ledger::Ledger& ledger, ledger::Sandbox row)
 {
+    // Polled: the ledger is a file of many writers and tells nobody of a change. `is_alive` ends
+    // the wait at once when that shim dies.
     const auto deadline = sys::Deadline::after(kLaunchTakes);
     while (is_launching(row.state) && supervisor::is_alive(*row.shim) && !deadline.passed()) {
         poll(nullptr, 0, kLaunchPauseMs);
@@ -96,6 +103,7 @@ Result<ledger::Sandbox> await_launch(ledger::Ledger& ledger, ledger::Sandbox row
 Result<std::vector<desired::Present>> read_present(const Host& host)
 {
     std::vector<desired::Present> present;
+    // Read-only: to look must not make a ledger, and works beside any writer.
     auto ledger = ledger::Ledger::open(HostPath(host.paths.state), ledger::OpenMode::read_only);
     if (!ledger) {
         if (ledger.error().code() == Code::not_found) return present;
@@ -106,6 +114,7 @@ Result<std::vector<desired::Present>> read_present(const Host& host)
     const std::string boot = TRY(sys::boot_id());
     for (ledger::Sandbox& row : TRY(ledger->list(ledger::ListScope::live))) {
         desired::Present one;
+        // A row in the middle of its launch would look like one that needs starting.
         if (row.shim && is_launching(row.state)) row = TRY(await_launch(*ledger, std::move(row)));
         one.of_this_boot = (row.shim ? row.shim->boot_id : row.created.boot_id) == boot;
         one.alive = row.shim && supervisor::is_alive(*row.shim);
@@ -115,6 +124,8 @@ Result<std::vector<desired::Present>> read_present(const Host& host)
             one.alive = claim && claim->verb == kRestartClaim;
         }
         if (const auto found = managed.find(row.id); found != managed.end()) {
+            // No plan, or one that cannot be read: `plan` stays empty, and the differ replaces what
+            // runs.
             one.managed = found->second;
             const auto text = sys::read_file(row.plan_path, kMostRunningPlan);
             auto plan = text ? plan::decode_file(*text)
@@ -208,6 +219,8 @@ Result<ApplyResult> carry_out(EmbeddedService& service, const ApplyOrder& order)
 {
     const bool acts = order.mode == ApplyRequest::Mode::act;
     sys::UniqueFd turn;
+    // Held until the end of this function: reading, deciding and acting are one turn, or two
+    // applies would both find the same sandbox missing.
     if (acts) turn = TRY(take_turn(service.host().paths));
     const auto present = TRY(read_present(service.host()));
     std::vector<desired::Wanted> wanted;
@@ -230,9 +243,11 @@ Result<ApplyResult> carry_out(EmbeddedService& service, const ApplyOrder& order)
         }
         runner.act(steps[i], present_of(present, steps[i]), result.items[i]);
         const std::string complaint = complaint_of(result.items[i]);
+        // A daemon comes here at every change of the folder: the same complaint would fill the log.
         if (!complaint.empty() && order.told.find(complaint) != std::string::npos) continue;
         runner.record(steps[i], present_of(present, steps[i]), result.items[i]);
     }
+    // Once for all steps: one flush of the queued audit lines instead of one for each.
     runner.settle();
     return result;
 }
@@ -242,6 +257,7 @@ Result<ApplyResult> EmbeddedService::apply(const ApplyRequest& request)
     ApplyOrder order;
     order.mode = request.mode;
     order.scope = {request.folders, request.asker};
+    // A plan file has no profile behind it, but goes through the same differ.
     if (request.plan) {
         Resolved resolved;
         resolved.wanted.file = request.plan->file;

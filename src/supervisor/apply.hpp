@@ -14,7 +14,8 @@
 // The hands of desired::diff.
 namespace sandbox::supervisor {
 
-// One file, resolved: what it wants, or why it wants nothing that can be had.
+// One file, resolved: what it wants, or why it wants nothing that can be had. A value: nothing here
+// refers to the host any more.
 struct Resolved {
     desired::Wanted wanted;
     ProfileErrors errors;
@@ -23,6 +24,7 @@ struct Resolved {
 
 // Files as the service resolves them today. A file of profiles.d belongs there when it asks for
 // autostart; `only_autostart` leaves the others lying.
+// all: every file is to run; only_autostart: those that ask for it, the rest is left lying.
 enum class Start { all, only_autostart };
 [[nodiscard]] std::vector<Resolved> resolve_files(const Host& host,
                                                   const std::vector<DropIn>& files, Start start);

@@ -19,6 +19,8 @@ using Deed = Applied::Action;
 
 // The shim writes a few files; lowering memory makes the kernel reclaim first.
 constexpr Millis kUpdateAnswer{30'000};
+// 16 of 64 hex digits tell the plans of one sandbox apart; the full digest is checked by the
+// reader.
 constexpr std::size_t kDigestPrefix = std::string_view("sha256:").size();
 constexpr std::size_t kShortDigest = 16;
 
@@ -32,6 +34,7 @@ std::string plan_name(const plan::ExecutionPlan& plan)
 
 Result<sys::UniqueFd> take_turn(const Paths& paths)
 {
+    // The lock is on the folder itself: there is no lock file to be left behind or to be replaced.
     TRY_VOID(sys::make_dirs(paths.state));
     auto folder = TRY(sys::open_dir(paths.state));
     while (flock(folder.get(), LOCK_EX) != 0) {
@@ -58,6 +61,7 @@ void StepRunner::act(const desired::Step& step, const desired::Present* present,
 
 Status StepRunner::perform(const desired::Step& step, const desired::Present* present)
 {
+    // `break` leads on to adopt(); what returns has no row to adopt, or made it with its own.
     switch (step.action) {
     case Deed::keep:
     case Deed::refuse: return {};
@@ -73,10 +77,13 @@ Status StepRunner::perform(const desired::Step& step, const desired::Present* pr
 
 Status StepRunner::create(const desired::Step& step)
 {
+    // The same call as `sandboxctl run -d`: no second way to make a sandbox, and no console of
+    // ours.
     RunRequest request(*step.plan);
     request.name = step.name;
     request.attach = Attach::detached;
     request.console = {};
+    // Goes into the row's first commit: a crash never leaves a sandbox that nobody stands behind.
     request.managed = step.behind;
     failpoint("apply.before-create");
     const RunResult result = TRY(service_.run(request));
@@ -144,7 +151,8 @@ Status StepRunner::bring_back(const desired::Step& step, const desired::Present&
 Status StepRunner::remove(const desired::Present& present)
 {
     if (present.alive) {
-        // Politely first, with the stop timeout of its profile; what does not obey is removed anyway.
+        // Politely first, with the stop timeout of its profile; what does not obey is removed
+        // anyway.
         static_cast<void>(service_.stop(present.row.id.str(), std::nullopt));
     }
     failpoint("apply.stopped");
@@ -156,6 +164,7 @@ Status StepRunner::update(const desired::Present& present, const plan::Execution
     const std::string name = plan_name(plan);
     const SandboxId& id = present.row.id;
     const auto folder = TRY(sys::open_dir(service_.host().paths.state_of(id)));
+    // On the disk before the shim is asked: it takes the plan by name and digest, not by bytes.
     TRY_VOID(
         sys::replace_file_at(folder.get(), name, TRY(plan::encode_file(plan)), S_IRUSR | S_IWUSR));
     failpoint("apply.plan-written");
@@ -164,6 +173,7 @@ Status StepRunner::update(const desired::Present& present, const plan::Execution
         TRY_VOID(connection.send(shim::UpdateRequest{name, plan.digest().str()}));
         const auto reply = TRY(connection.receive(sys::Deadline::after(kUpdateAnswer)));
         if (reply && std::holds_alternative<shim::Accepted>(*reply)) return {};
+        // A rejection is the shim's word that the old plan still holds. Silence is not.
         const auto* rejected = reply ? std::get_if<shim::Rejected>(&*reply) : nullptr;
         if (rejected != nullptr) return fail(Code::conflict, rejected->why);
         return fail(Code::unavailable, "the shim ended before it answered");
@@ -178,6 +188,7 @@ Status StepRunner::update(const desired::Present& present, const plan::Execution
 
 Status StepRunner::adopt(const ledger::Managed& managed)
 {
+    // A commit of its own: what stands behind a sandbox may change without any effect on the host.
     auto transaction = TRY(TRY(ledger())->begin());
     TRY_VOID(transaction.set_managed(managed));
     return transaction.commit();
@@ -189,6 +200,7 @@ Status StepRunner::write_event(const desired::Step& step, const desired::Present
     ledger::Ledger* ledger = TRY(this->ledger());
     audit::Applied event;
     event.action = to_string(step.action);
+    // From here on a plain list of facts: who reads the audit log has no other source for the why.
     event.source = step.file;
     if (step.plan) event.plan_digest = step.plan->digest().str();
     for (const plan::Change& change : step.changes) event.keys.push_back(change.key);
@@ -204,6 +216,7 @@ Status StepRunner::write_event(const desired::Step& step, const desired::Present
         subject.generation = present->row.generation;
         event.previous_digest = present->row.plan_digest;
     }
+    // A sandbox that this step made is at its first generation.
     if (made_) subject = {*made_, SandboxName(step.name), 1, {}, now.utc};
     if (!item.denials.empty()) {
         TRY_VOID(record_denial(service_.host(), *ledger, step.name, item.denials));
@@ -217,10 +230,12 @@ void StepRunner::record(const desired::Step& step, const desired::Present* prese
                         const Applied& item)
 {
     if (step.action == Deed::nothing) return;
-    // What was done is done; that it cannot be written down is seen by `audit verify`'s reader only.
+    // What was done is done; that it cannot be written down is seen by `audit verify`'s reader
+    // only.
     static_cast<void>(write_event(step, present, item));
 }
 
+// Failure is fine: the lines wait in the ledger, and the next flush writes them.
 void StepRunner::settle()
 {
     if (ledger_) static_cast<void>(shim::flush_audit(*ledger_, service_.host().paths.state));

@@ -12,18 +12,24 @@
 
 namespace sandbox::supervisor {
 
-// Waits until no other apply acts on this state; its end, also by a kill, ends the turn.
+// Waits, without limit, until no other apply acts on this state; its end, also by a kill, ends the
+// turn (flock(2): the lock belongs to the open folder that is returned). Makes the state folder
+// when it is missing.
 [[nodiscard]] Result<sys::UniqueFd> take_turn(const Paths& paths);
 
 // Does one step at a time with the calls of the service. What fails is said in the item: the next
-// pass finds the same difference and tries again.
+// pass finds the same difference and tries again. Borrows the service, which must outlive it; opens
+// the ledger when first needed. Blocks as long as the step takes (a stop has its timeout).
 class StepRunner {
 public:
     explicit StepRunner(EmbeddedService& service) : service_(service) {}
 
+    // `present` is the sandbox the step names, or nullptr; never nullptr for start, replace, update
+    // and remove. Fills in `item.failure`, nothing else.
     void act(const desired::Step& step, const desired::Present* present, Applied& item);
     // The audit event of what was done, or could not be.
     void record(const desired::Step& step, const desired::Present* present, const Applied& item);
+    // Writes the queued audit lines into the log. Call once, after the last step.
     void settle();
 
 private:

@@ -27,10 +27,12 @@ struct LogStream {
         std::string bytes = record.log;
         if (!record.partial) bytes += '\n';
         const std::uint64_t end = record.offset + bytes.size();
+        // All of it was delivered before: `from` may lie in the middle of what the log still has.
         if (end <= at) return;
         if (record.offset > at) lost += record.offset - at;
         if (record.offset < at) bytes.erase(0, static_cast<std::size_t>(at - record.offset));
         at = end;
+        // A console that is gone does not stop the session's log: the positions go on counting.
         if (to >= 0) static_cast<void>(sys::write_all(to, bytes));
     }
     void skip(const shim::LogRecord& record)
@@ -65,6 +67,7 @@ public:
             TRY_VOID(read_log());
             TRY_VOID(wait());
         }
+        // EXIT may overtake the last records: what the log worker wrote by then is read once more.
         return exit_ ? read_log() : Status{};
     }
 
@@ -74,6 +77,7 @@ public:
         result.err_offset = err_.at;
         if (const std::uint64_t lost = out_.lost + err_.lost; lost > 0)
             result.why = std::to_string(lost) + " bytes of older output were dropped";
+        // Left with its keys: the session lives on, and that is no failure of the command.
         result.exit_status = 0;
         if (!exit_) return;
         result.exit = shim::exit_of(*exit_);
@@ -114,6 +118,7 @@ private:
     void steer()
     {
         while (const auto steer = console_.steering->next()) {
+            // Its terminal is not ours: the size belongs to whoever owns the session.
             if (steer->kind == Steer::Kind::resize) continue;
             // Its signals are sent by name (`kill --session`): looking on is not owning.
             left_ = true;
@@ -122,6 +127,7 @@ private:
 
     Status hear()
     {
+        // EXIT and nothing else of use comes here; the output is in the log.
         std::array<std::byte, 256> chunk;
         const ssize_t count = recv(stream_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};

@@ -19,8 +19,10 @@ namespace sandbox::supervisor {
 namespace {
 
 constexpr Millis kOpened{30'000};  // two replies of docs/protocol.md, and a commit
+// Sizes of one read; the frame ceilings of docs/protocol.md are far above.
 constexpr std::size_t kTypedChunk = 16U << 10;
 constexpr std::size_t kStreamChunk = 64U << 10;
+// A session that does not read must not make us hold all its input: it waits where it came from.
 constexpr std::size_t kMostQueued = 64U << 10;  // above it nothing more is read from the console
 constexpr char kEndOfInput = 4;  // VEOF of a fresh terminal, termios(3)
 
@@ -46,6 +48,8 @@ private:
     Status turn()
     {
         const int steering = console_.steering != nullptr ? console_.steering->fd() : -1;
+        // While output waits for the console nothing is read from the stream: the shim, and by it
+        // the session, feels that the reader is slow.
         const bool reads = reading_ && !leaving_ && queued_.size() < kMostQueued;
         std::array<pollfd, 4> wait{
             {{stream_.get(),
@@ -54,12 +58,14 @@ private:
              {reads ? console_.in : -1, POLLIN, 0},
              {shown_.empty() ? -1 : console_.out, POLLOUT, 0},
              {steering, POLLIN, 0}}};
+        // Entries with descriptor -1 are skipped by poll(2).
         if (poll(wait.data(), wait.size(), -1) < 0)
             return errno == EINTR ? Status{} : fail_errno("poll");
         if (wait[3].revents != 0) steer();
         if (wait[1].revents != 0) read_console();
         if (wait[2].revents != 0) write_console();
         if ((wait[0].revents & POLLOUT) != 0) flush();
+        // Everything but POLLOUT: a hang-up and an error are also found by reading.
         if ((wait[0].revents & ~POLLOUT) != 0 && shown_.empty()) return read_stream();
         return {};
     }
@@ -82,6 +88,7 @@ private:
     void queue(const M& message)
     {
         if (leaving_) return;
+        // Above the ceiling of its class encode() fails; a resize and a signal never are.
         if (const auto frame = wire::encode(message))
             queued_.append(reinterpret_cast<const char*>(frame->data()), frame->size());
     }
@@ -100,7 +107,8 @@ private:
         if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
         if (count <= 0) {
             reading_ = false;
-            // Not from a terminal: what it means at the end of a file it means here.
+            // Not from a terminal: what it means at the end of a file it means here. A PTY has no
+            // end of its own, only the VEOF character says it.
             if (!console_.terminal)
                 type({&kEndOfInput, 1});
             else
@@ -118,6 +126,7 @@ private:
         if (leaving_) return;
         flush();
         leaving_ = true;
+        // Half-closed: our EOF tells the shim that we leave, and its output can still come.
         if (queued_.empty()) shutdown(stream_.get(), SHUT_WR);
     }
 
@@ -146,6 +155,8 @@ private:
         }
         std::span<const std::byte> bytes(chunk.data(), static_cast<std::size_t>(count));
         while (auto frame = TRY(decoder_.next(bytes))) {
+            // Not decoded as a message: STDOUT's payload is the bytes, and copying them once is
+            // enough.
             if (frame->type == wire::Stdout::kType) {
                 shown_.append(reinterpret_cast<const char*>(frame->payload.data()),
                               frame->payload.size());
@@ -156,6 +167,7 @@ private:
             }
         }
         write_console();
+        // EXIT is the last frame, but its output may still wait for a slow console.
         if (exit_ && shown_.empty()) over_ = true;
         return {};
     }
@@ -168,6 +180,8 @@ private:
                 shown_.clear();
                 break;
             }
+            // Asked before each piece: the console may be blocking, and 4096 bytes are what a
+            // descriptor that says POLLOUT takes without blocking (PIPE_BUF, pipe(7)).
             pollfd look{console_.out, POLLOUT, 0};
             if (poll(&look, 1, 0) <= 0) return;
             const ssize_t count = write(console_.out, shown_.data(),
@@ -194,7 +208,7 @@ private:
     bool leaving_ = false;
     bool over_ = false;
     std::string queued_;  // frames on their way to the shim
-    std::string shown_;   // output on its way to the console
+    std::string shown_;  // output on its way to the console
     wire::FrameDecoder decoder_{wire::Port::session, wire::Direction::to_host, wire::Stage::later};
     std::optional<wire::Exit> exit_;
 };
@@ -205,6 +219,7 @@ Result<SessionAnswer> await_session(ShimConnection& shim)
 {
     if (TRY(sys::poll_one(shim.fd(), POLLIN, sys::Deadline::after(kOpened))) == 0)
         return fail(Code::deadline_exceeded, "the shim did not answer in time");
+    // One packet with one descriptor at most; a second one is refused as corrupt.
     auto packet = TRY(sys::recv_fds(shim.fd(), shim::kMostPacketBytes, 1));
     if (packet.bytes.empty()) return fail(Code::unavailable, "the shim ended before it answered");
     auto reply = TRY(shim::decode_control_reply(packet.bytes));
@@ -234,6 +249,7 @@ Result<SessionResult> attend_terminal(sys::UniqueFd stream, const Console& conso
         result.exit_status = result.exit->code;
         return result;
     }
+    // Neither EXIT nor our own leaving: the stream just ended.
     if (!client.was_left())
         return fail(Code::unavailable, "the shim of the sandbox went away: run 'sandboxctl "
                                        "reconcile'");

@@ -20,6 +20,7 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// Far above any config; a bound for what is read into memory before it is parsed.
 constexpr std::size_t kMostConfigBytes = 1U << 20;
 constexpr std::size_t kMostBundles = 1024;
 
@@ -38,6 +39,7 @@ std::string distrust(int file, mode_t kind)
     if ((status.st_mode & S_IFMT) != kind) {
         return kind == S_IFDIR ? "is not a folder" : "is not a regular file";
     }
+    // In a user's own set-up the caller stands where root stands elsewhere.
     if (status.st_uid != 0 && status.st_uid != geteuid()) {
         return fmt::format("belongs to uid {}, wanted root", status.st_uid);
     }
@@ -58,6 +60,8 @@ std::pair<std::string, std::string> split(const std::string& path)
 // Reads a file of a folder that is already open, without following a link.
 Result<std::string> read_trusted(int folder, const std::string& entry)
 {
+    // O_NONBLOCK: opening a FIFO would wait for a writer. O_NOCTTY: a terminal must not become
+    // ours. Both are refused by kind just after.
     const auto file = TRY(
         sys::open_at2(folder, entry, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, sys::kBeneath));
     const std::string problem = distrust(file.get(), S_IFREG);
@@ -81,6 +85,7 @@ LoadedConfig load_config(const std::string& path, const std::string& cache_dir)
     const auto folder = sys::open_dir(folder_path);
     const auto text = folder ? read_trusted(folder->get(), entry)
                              : Result<std::string>(std::unexpected(folder.error()));
+    // Absence is asked of the open itself, not of a look before it.
     if (!text && text.error().code() == Code::not_found) {
         loaded.config.emplace();
         return loaded;
@@ -93,6 +98,7 @@ LoadedConfig load_config(const std::string& path, const std::string& cache_dir)
                        "make it a regular file owned by root with mode 0644"));
         return loaded;
     }
+    // The folder counts as much as the file: whoever may write it may put another file there.
     const std::string above = distrust(folder->get(), S_IFDIR);
     if (!above.empty()) {
         loaded.diagnostics.push_back(
@@ -122,6 +128,7 @@ void load_bundle(int folder, const std::string& dir, const std::string& entry,
     policy::ParsedBundle parsed = policy::parse_bundle(*text, path);
     if (parsed.bundle && parsed.diagnostics.empty()) {
         loaded.bundles.push_back(*std::move(parsed.bundle));
+        // The first of them: what is after it often follows from it.
         return;
     }
     std::string why = "is not a valid bundle";
@@ -142,6 +149,7 @@ LoadedBundles load_bundles(const std::string& dir)
         return loaded;
     }
     const std::string problem = distrust(folder->get(), S_IFDIR);
+    // Still read: all that is wrong is reported at once, and one broken entry denies anyway.
     if (!problem.empty()) loaded.broken.push_back({dir, problem});
     const auto entries = sys::list_dir(folder->get(), kMostBundles);
     if (!entries) {
@@ -149,6 +157,7 @@ LoadedBundles load_bundles(const std::string& dir)
         return loaded;
     }
     for (const std::string& entry : *entries) {
+        // Dot files are what editors and package managers leave while they write.
         if (entry.ends_with(".toml") && !entry.starts_with('.')) {
             load_bundle(folder->get(), dir, entry, loaded);
         }
@@ -172,6 +181,7 @@ probe::ProbeSettings probe_settings(const profile::OperatorConfig& config,
     for (const profile::Driver driver : config.drivers) {
         settings.drivers.emplace_back(to_string(driver));
     }
+    // Order must not reach the snapshot: its digest is part of the cache key.
     std::ranges::sort(settings.drivers);
     settings.default_driver = to_string(config.default_driver);
     settings.id_base = config.id_base;
@@ -182,6 +192,7 @@ probe::ProbeSettings probe_settings(const profile::OperatorConfig& config,
     if (config.microvm.memory) settings.guest_memory = config.microvm.memory->count;
     settings.guest_stores = config.microvm_stores;
     settings.guest_shares = config.microvm_shares;
+    // Only where the config pins nothing: a pin is never replaced by what happens to be installed.
     probe::fill_standard_paths(settings, program_dir);
     return settings;
 }

@@ -22,14 +22,15 @@ struct LoadedConfig {
     std::vector<Diagnostic> diagnostics;
 };
 
-// A missing file is the built-in defaults; one that is unreadable, invalid, not a regular file, or
-// writable by others than its owner (root, or the caller when not root) is refused.
-// `cache_dir` is where Validated remembers (supervisor/validated.hpp); empty: nowhere.
+// A missing file is the built-in defaults; one that is unreadable, invalid, not a regular file,
+// above 1 MiB, or writable by others than its owner (root, or the caller when not root) is refused.
+// `cache_dir` is where Validated remembers (supervisor/validated.hpp); empty: nowhere. Blocks only
+// on the disk.
 LoadedConfig load_config(const std::string& path, const std::string& cache_dir = {});
 
 struct LoadedBundles {
     std::vector<policy::LocatedBundle> bundles;  // in order of file name
-    std::vector<policy::BrokenBundle> broken;    // each denies every launch
+    std::vector<policy::BrokenBundle> broken;  // each denies every launch
 };
 
 // Every `*.toml` of the folder. A missing folder is no bundles; anything doubtful (a link, a
@@ -41,18 +42,20 @@ LoadedBundles load_bundles(const std::string& dir);
 probe::ProbeSettings probe_settings(const profile::OperatorConfig& config,
                                     const std::string& program_dir);
 
+// unpinned: the config names no digest, so there is nothing to compare with.
 enum class PinState { match, mismatch, missing, unpinned };
 std::string_view to_string(PinState state) noexcept;
 
+// One artifact as found on the disk, against its pin.
 struct ArtifactCheck {
     std::string name;  // key of [artifacts]: "crun", "sandbox-init", "qemu", …
     std::string path;
-    std::string version;         // found on disk
-    std::string sha256;          // found on disk
+    std::string version;  // found on disk
+    std::string sha256;  // found on disk
     PinState state = PinState::unpinned;
-    std::optional<bool> certified;        // crun only
+    std::optional<bool> certified;  // crun only
     std::vector<std::string> advisories;  // "CVE-… (fixed in 1.28): summary; exposure"
-    std::string problem;                  // empty when fine: what was wanted and found
+    std::string problem;  // empty when fine: what was wanted and found
 };
 
 struct ConfigReport {
@@ -60,21 +63,21 @@ struct ConfigReport {
     bool present = false;
     std::vector<ArtifactCheck> artifacts;
     std::vector<std::string> problems;  // of the file itself: owner, mode, diagnostics
-    bool written = false;               // by config_init
+    bool written = false;  // by config_init
 };
 
 enum class Overwrite { no, yes };
 
-// `guest_dir` may hold a guest image (sandbox-mkguest): its kernel and initrd are pinned too, and with
-// QEMU and virtiofsd beside them the driver microvm is listed.
-// Finds the artifacts, pins path, version and digest, and writes the file (0644, by rename, its
-// folder made 0755 when missing). Code::already_exists when the file is there and not to be
-// overwritten.
+// `guest_dir` may hold a guest image (sandbox-mkguest): its kernel and initrd are pinned too, and
+// with QEMU and virtiofsd beside them the driver microvm is listed. Finds the artifacts, pins path,
+// version and digest, and writes the file (0644, by rename, its folder made 0755 when missing).
+// Code::already_exists when the file is there and not to be overwritten.
 [[nodiscard]] Result<ConfigReport> config_init(const std::string& path,
                                                const std::string& program_dir, Overwrite overwrite,
                                                const std::string& guest_dir);
 
-// Compares pins with the disk; changes nothing.
+// Compares pins with the disk; changes nothing. Runs each program once with `--version`, for at
+// most 5 s.
 ConfigReport config_check(const std::string& path, const std::string& program_dir);
 
 // 0 when nothing is wrong: advisories inform and do not fail.

@@ -22,8 +22,10 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// `--version` takes milliseconds; a program that hangs must not hang the check.
 constexpr std::chrono::milliseconds kVersionLimit{5000};
 
+// What can be pinned, and how to find out what it is.
 struct Known {
     const char* name;
     probe::Tool tool;
@@ -40,6 +42,7 @@ constexpr std::array<Known, 7> kKnown{{
     {"initrd", probe::Tool::data, &probe::ProbeSettings::guest_initrd, false},
 }};
 
+// One line: what, since when mended, and how a sandbox would meet it.
 std::string describe(const probe::Advisory& advisory)
 {
     const std::string fix = advisory.fixed_in.empty()
@@ -51,6 +54,7 @@ std::string describe(const probe::Advisory& advisory)
 void compare_pin(ArtifactCheck& check, const probe::Pin& pin)
 {
     check.state = PinState::match;
+    // The digest decides; the version is for people, and differs only if a pin was edited by hand.
     if (pin.sha256 != check.sha256) {
         check.state = PinState::mismatch;
         check.problem = fmt::format("{} is {}, pinned {}; if you changed it, run sandboxctl config "
@@ -68,9 +72,11 @@ ArtifactCheck check_artifact(const Known& known, const probe::ArtifactSetting& s
     ArtifactCheck check;
     check.name = known.name;
     check.path = setting.path;
+    // Runs the program with --version, in a child.
     const auto identity = probe::identify(known.tool, setting.path, kVersionLimit);
     if (!identity) {
         check.state = PinState::missing;
+        // What no driver of this release needs may be missing, unless somebody pinned it.
         if (known.needed || setting.pin) check.problem = identity.error().message();
         return check;
     }
@@ -79,11 +85,13 @@ ArtifactCheck check_artifact(const Known& known, const probe::ArtifactSetting& s
     if (setting.pin) compare_pin(check, *setting.pin);
     if (known.tool == probe::Tool::crun) {
         check.certified = probe::is_certified("crun", check.version);
+        // A pin that does not match is the graver fault, and is said first.
         if (!*check.certified && check.problem.empty()) {
             check.problem = fmt::format("crun {} is not certified: the oci driver refuses it",
                                         check.version);
         }
     }
+    // Known flaws do not refuse: the operator decides, and `doctor` tells.
     for (const probe::Advisory& advisory : probe::advisories(known.name, check.version)) {
         check.advisories.push_back(describe(advisory));
     }
@@ -94,6 +102,7 @@ std::vector<ArtifactCheck> check_all(const probe::ProbeSettings& settings)
 {
     std::vector<ArtifactCheck> checks;
     for (const Known& known : kKnown) {
+        // No path: not configured and not found.
         const probe::ArtifactSetting& setting = settings.*known.setting;
         if (!setting.path.empty()) checks.push_back(check_artifact(known, setting));
     }
@@ -137,10 +146,12 @@ bool is_pinned(const profile::OperatorConfig& config, const char* name)
     return config.artifacts.contains(name);
 }
 
+// What was found and nothing else; the rest of the config is its defaults.
 profile::OperatorConfig pinned_config(std::vector<ArtifactCheck>& checks)
 {
     profile::OperatorConfig config;
     for (ArtifactCheck& check : checks) {
+        // Not pinned: a pin of a file that is not there would be a failure at each start.
         if (check.state == PinState::missing) continue;
         const bool guest = check.name == "kernel" || check.name == "initrd";
         if (guest && !check.problem.empty()) continue;
@@ -160,6 +171,7 @@ profile::OperatorConfig pinned_config(std::vector<ArtifactCheck>& checks)
     return config;
 }
 
+// "." for a bare name: a config may lie beside us in a test.
 std::string folder_of(const std::string& path)
 {
     const std::size_t slash = path.rfind('/');
@@ -188,6 +200,8 @@ Result<ConfigReport> config_init(const std::string& path, const std::string& pro
     ConfigReport report;
     report.path = path;
     report.present = true;
+    // Built-in defaults, not the present file: --force finds the programs anew instead of
+    // confirming old pins.
     probe::ProbeSettings settings = probe_settings(profile::OperatorConfig{}, program_dir);
     std::optional<GuestFiles> guest;
     if (auto found = find_guest(guest_dir)) {
@@ -200,6 +214,7 @@ Result<ConfigReport> config_init(const std::string& path, const std::string& pro
     compare_guest(report.artifacts, guest);
     const profile::OperatorConfig config = pinned_config(report.artifacts);
     const std::string folder = folder_of(path);
+    // 0755: everybody may read the config; only the owner may write it.
     TRY_VOID(sys::make_dirs(folder, 0755));
     const auto dir = TRY(sys::open_dir(folder));
     const std::string entry = path.substr(path.rfind('/') + 1);
@@ -207,6 +222,7 @@ Result<ConfigReport> config_init(const std::string& path, const std::string& pro
     if (overwrite == Overwrite::yes) {
         TRY_VOID(sys::replace_file_at(dir.get(), entry, text, 0644));
     } else {
+        // O_EXCL: a file that appeared since the look above is not written over.
         TRY_VOID(sys::write_file_at(dir.get(), entry, text, 0644));
     }
     report.written = true;
@@ -220,10 +236,12 @@ ConfigReport config_check(const std::string& path, const std::string& program_di
     const LoadedConfig loaded = load_config(path);
     report.present = loaded.present;
     for (const Diagnostic& problem : loaded.diagnostics) report.problems.push_back(format(problem));
+    // Without a config there are no pins; the artifacts would only repeat the defaults.
     if (loaded.config) report.artifacts = check_all(probe_settings(*loaded.config, program_dir));
     return report;
 }
 
+// 0 or 1, as the verb exits.
 int exit_status(const ConfigReport& report)
 {
     if (!report.problems.empty()) return 1;
@@ -235,11 +253,13 @@ int exit_status(const ConfigReport& report)
 
 std::string render(const ConfigReport& report)
 {
+    // Missing is fine: defaults hold, and are named.
     std::string text = report.written ? fmt::format("wrote {}\n", report.path)
                        : report.present
                            ? fmt::format("{}\n", report.path)
                            : fmt::format("{} is not there: built-in defaults hold\n", report.path);
     for (const std::string& problem : report.problems) text += "  problem: " + problem + '\n';
+    // Fixed columns, so that two checks can be compared with diff(1).
     for (const ArtifactCheck& check : report.artifacts) {
         text += fmt::format("{:<13} {:<9} {:<10} {}\n", check.name, to_string(check.state),
                             check.version.empty() ? "-" : check.version, escaped(check.path));
@@ -256,6 +276,7 @@ std::string render(const ConfigReport& report)
     return text;
 }
 
+// Everything of the text, and nothing escaped: programs read it.
 canon::Json to_json(const ConfigReport& report)
 {
     canon::Json json = {{"path", report.path},

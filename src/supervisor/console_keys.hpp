@@ -7,7 +7,8 @@
 namespace sandbox::supervisor {
 
 // Watches what is typed for the keys that end an attachment. The beginning of them is held back
-// until it is known whether the rest follows; everything else passes unchanged.
+// until it is known whether the rest follows; everything else passes unchanged. Pure; one for each
+// attachment.
 class DetachKeys {
 public:
     // Empty: nothing is ever watched for.

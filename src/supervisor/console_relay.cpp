@@ -15,6 +15,7 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// An upper bound for one call; a pipe holds 64 KiB unless somebody enlarged it.
 constexpr std::size_t kMostSpliced = 1U << 20;
 constexpr std::size_t kBuffer = 64U << 10;
 // What a pipe or terminal that said POLLOUT takes without blocking us: PIPE_BUF, pipe(7).
@@ -35,6 +36,7 @@ bool is_ready(int fd, short events)
 
 }  // namespace
 
+// Asked once: a descriptor does not change its kind.
 Relay::Relay(int from, int to) : from_(from), to_(to), from_pipe_(type_of(from) == S_IFIFO)
 {
     const mode_t sink = type_of(to);
@@ -60,10 +62,12 @@ void Relay::blocked() { need_ = is_ready(to_, POLLOUT) ? Need::source : Need::si
 
 void Relay::step()
 {
+    // One bound for both ways, so that a fast pair cannot starve the other direction.
     for (int round = 0; round < kMostRounds && need_ != Need::nothing; ++round) {
         if (splicing_) {
             if (!splice_once()) return;
         } else {
+            // One piece a turn: copying may sanitise, and is for slow sinks.
             copy_once();
             return;
         }
@@ -79,11 +83,13 @@ bool Relay::splice_once()
         need_ = Need::source;
         return from_pipe_;
     }
+    // End of input, splice(2).
     if (count == 0) {
         need_ = Need::nothing;
     } else if (errno == EAGAIN) {
         blocked();
     } else if (errno == EINVAL) {
+        // Copying can do what splice refuses; nothing was moved by the call that failed.
         splicing_ = false;  // a terminal, or a file opened for appending
         return is_ready(from_, POLLIN);
     } else if (errno != EINTR) {
@@ -100,10 +106,13 @@ void Relay::copy_once()
         held_.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
         if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
         if (count <= 0) {
+            // An escape sequence cut off by the end would otherwise be swallowed with what it
+            // hides.
             if (sink_ == Sink::terminal) static_cast<void>(sys::write_all(to_, safe_.finish()));
             need_ = Need::nothing;
             return;
         }
+        // Only where a terminal reads: a file or pipe gets the bytes as they are.
         if (sink_ == Sink::terminal) held_ = safe_.feed(held_);
     }
     while (!held_.empty()) {
@@ -116,6 +125,8 @@ bool Relay::write_held()
 {
     ssize_t count = 0;
     if (sink_ == Sink::socket) {
+        // MSG_DONTWAIT works on a blocking socket of the caller's; O_NONBLOCK would change it for
+        // everyone who shares it.
         count = send(to_, held_.data(), held_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     } else {
         if (!is_ready(to_, POLLOUT)) {

@@ -9,9 +9,10 @@
 
 namespace sandbox::supervisor {
 
-// One direction between a descriptor of the caller and a pipe of ours: bytes pass at the pace of the
-// slower side, without being copied where the kernel can do so. Both descriptors are borrowed.
+// One direction between a descriptor of the caller and a pipe of ours: bytes pass at the pace of
+// the slower side, without being copied where the kernel can do so. Both descriptors are borrowed.
 // Requires: SIGPIPE is ignored, so that a reader that goes away is an error here and not our end.
+// Not thread-safe; never blocks as long as its descriptors' POLLOUT can be believed.
 class Relay {
 public:
     Relay(int from, int to);

@@ -6,13 +6,16 @@
 
 namespace sandbox::supervisor {
 
+// The cgroup layout and the boot id are read once here: a context is for one operation.
 Result<OpenContext> open_context(const Paths& paths, const std::string& cgroup_parent)
 {
     OpenContext open;
+    // Missing folders are made: the first verb on a new host may be this one.
     TRY_VOID(sys::make_dirs(paths.run));
     TRY_VOID(sys::make_dirs(paths.state));
     open.run = TRY(sys::open_dir(paths.run));
     open.state = TRY(sys::open_dir(paths.state));
+    // Numbers into `open`, which owns them.
     open.context.run_root = open.run.get();
     open.context.state_root = open.state.get();
     open.context.cgroups = TRY(sys::cgroup::detect());
@@ -21,6 +24,7 @@ Result<OpenContext> open_context(const Paths& paths, const std::string& cgroup_p
     return open;
 }
 
+// Any doubt is "no": a caller that believed in a dead shim would wait for it.
 bool is_alive(const sys::ProcessIdentity& identity)
 {
     const auto process = sys::Pidfd::open(identity);

@@ -8,7 +8,8 @@
 
 namespace sandbox::supervisor {
 
-// Keeps the folders open that a ResourceContext points into.
+// Keeps the folders open that a ResourceContext points into: it must outlive every use of
+// `context`. Moving it is fine, descriptors keep their numbers.
 struct OpenContext {
     sys::UniqueFd run;
     sys::UniqueFd state;
@@ -19,7 +20,8 @@ struct OpenContext {
 [[nodiscard]] Result<OpenContext> open_context(const Paths& paths,
                                                const std::string& cgroup_parent);
 
-// One process, alive right now (a zombie is not).
+// One process, alive right now (a zombie is not). Judged by its whole identity: a reused pid is
+// false. Any doubt is "no".
 bool is_alive(const sys::ProcessIdentity& identity);
 
 }  // namespace sandbox::supervisor

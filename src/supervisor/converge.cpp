@@ -36,6 +36,7 @@ Result<Converger> Converger::watch(const Paths& paths)
 {
     sys::UniqueFd inotify(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (!inotify.valid()) return fail_errno("inotify_init1");
+    // BOOTTIME: a suspend in between counts as quiet, too.
     sys::UniqueFd quiet(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
     if (!quiet.valid()) return fail_errno("timerfd_create");
     Converger converger(paths, std::move(inotify), std::move(quiet));
@@ -46,8 +47,12 @@ Result<Converger> Converger::watch(const Paths& paths)
 // Adding a watch again changes nothing; a folder that was made anew gets its own.
 void Converger::renew_watches()
 {
+    // A failure is ignored: the folder is then not watched until the next event, and apply by hand
+    // still works.
     for (std::string folder : profile_folders(paths_)) {
         if (inotify_add_watch(inotify_.get(), folder.c_str(), kFolderEvents) >= 0) continue;
+        // The nearest ancestor that exists is watched, so that the folder is noticed when it
+        // appears.
         while (errno == ENOENT && folder.rfind('/') != std::string::npos && folder != "/") {
             folder = folder.rfind('/') == 0 ? "/" : folder.substr(0, folder.rfind('/'));
             // IN_MASK_ADD: it may be the other folder's, or above both.
@@ -61,9 +66,11 @@ bool Converger::on_event()
 {
     std::array<char, 4096> events{};
     bool changed = false;
+    // Drained and not looked at: a pass reads the whole folder, and an overflow needs no care then.
     while (read(inotify_.get(), events.data(), events.size()) > 0) changed = true;
     if (changed) {
         renew_watches();
+        // Each event starts the time anew: half-written files are not read.
         const itimerspec quiet{{0, 0}, {0, kQuietNs}};
         timerfd_settime(quiet_.get(), 0, &quiet, nullptr);
         return false;
@@ -74,12 +81,16 @@ bool Converger::on_event()
 
 Result<ConvergeReport> Converger::converge()
 {
+    // Opened anew at each pass: config, policy and pins may have changed, and a long-lived ledger
+    // connection would keep its WAL from being emptied.
     auto service = TRY(EmbeddedService::open(paths_, Need::plan));
     const auto folders = profile_folders(paths_);
     ApplyOrder order;
     order.files = resolve_files(service->host(), TRY(read_drop_ins(folders, Trust::owner_only)),
                                 Start::only_autostart);
     order.scope = {folders, ApplyRequest::Asker::pass};
+    // Told once: `seen_` holds the last pass's complaints only, so one that went away and comes
+    // back is told again.
     order.told = seen_;
     order.failed = failed_;
     ApplyResult result = TRY(carry_out(*service, order));

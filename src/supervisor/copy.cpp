@@ -22,6 +22,7 @@ namespace {
 using CopySession = channel::FrameStream<wire::SessionMessage>;
 
 constexpr Millis kDoorAnswers{10'000};  // docs/protocol.md: reply deadline
+// One read; two pipes' worth, so that one turn empties what a pipe holds.
 constexpr std::size_t kCopyBuffer = 128U << 10;
 constexpr std::size_t kMostNotes = 4096;  // of what the session says on its standard error
 
@@ -39,16 +40,19 @@ Result<Ends> make_ends(CopyRequest::Way way)
     sys::Pipe notes = TRY(sys::make_pipe());
     ends.notes = std::move(notes.read);
     ends.theirs[2] = std::move(notes.write);
+    // Standard output goes where the notes go: on the way in nothing else is expected on it.
     if (way == CopyRequest::Way::into) {
         ends.theirs[0] = std::move(data.read);
         ends.theirs[1] = TRY(sys::duplicate(ends.theirs[2].get()));
         ends.data = std::move(data.write);
     } else {
-        // Its input is at its end from the start.
+        // Its input is at its end from the start: the write end closes with the temporary.
         ends.theirs[0] = std::move(TRY(sys::make_pipe()).read);
         ends.theirs[1] = std::move(data.write);
         ends.data = std::move(data.read);
     }
+    // Ours alone: the flag sits on the open file, but the two ends of a pipe are two of them
+    // (pipe(7)).
     TRY_VOID(sys::set_nonblocking(ends.data.get()));
     TRY_VOID(sys::set_nonblocking(ends.notes.get()));
     return ends;
@@ -62,9 +66,12 @@ wire::Open describe_copy(const plan::ProcessPlan& process, const CopyRequest& re
     open.kind = into ? wire::SessionKind::copy_in : wire::SessionKind::copy_out;
     open.uid = process.uid;
     open.gid = process.gid;
+    // From "/": the path is absolute, so a working folder that is gone or unreadable does not
+    // matter.
     open.cwd = "/";
     open.stdio = wire::SessionStdio::descriptors;
     std::string path = request.path;
+    // Inside, "/" is the sandbox's own root: the session resolves the path, never this process.
     if (!path.starts_with('/')) path = process.cwd.str() + "/" + path;
     open.argv = {std::move(path), std::to_string(most_bytes)};
     if (into)
@@ -88,10 +95,12 @@ public:
     }
 
 private:
+    // EXIT alone does not end it: the last bytes may still be in the pipes.
     bool over() const { return exit_ && !notes_.valid() && (into_ || !data_.valid()); }
 
     Status turn()
     {
+        // One piece at a time: the next is read when the session has taken the last.
         const bool reads_stream = into_ && data_.valid() && pending_.empty() && !stream_ended_;
         const bool writes_data = into_ && data_.valid() && !pending_.empty();
         std::array<pollfd, 4> watched{{
@@ -103,7 +112,8 @@ private:
         }};
         if (::poll(watched.data(), watched.size(), -1) < 0)
             return errno == EINTR ? Status{} : fail_errno("poll");
-        // Output first: EXIT may already stand behind it.
+        // Output first: EXIT may already stand behind it, and a full pipe would keep the session
+        // alive.
         if (watched[2].revents != 0) TRY_VOID(into_ ? write_data() : read_data());
         if (watched[1].revents != 0) read_notes();
         if (watched[3].revents != 0) TRY_VOID(read_stream());
@@ -116,6 +126,7 @@ private:
     {
         std::span<const std::byte> left = std::as_bytes(std::span(bytes));
         while (true) {
+            // Hostile on the way out, and of a foreign tar on the way in: one parser judges both.
             const auto item = TRY(reader_.next(left));
             if (std::holds_alternative<tar::Reader::More>(item) ||
                 std::holds_alternative<tar::Reader::End>(item))
@@ -131,8 +142,10 @@ private:
         stream_ended_ = count == 0;
         if (stream_ended_ && !reader_.ended())
             return fail(Code::corrupt, "the archive ends before its end");
+        // The session sees the end of its input only when our end closes.
         if (stream_ended_) data_.reset();
         pending_.assign(buffer_.data(), static_cast<std::size_t>(count));
+        // Zeros behind the archive's end are dropped: tar pads to its own record size.
         pending_.resize(TRY(check(pending_)));
         return {};
     }
@@ -156,6 +169,7 @@ private:
             return {};
         }
         const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
+        // Blocks when the caller's reader is slow, which holds the session back as it should.
         return sys::write_all(stream_, bytes.substr(0, TRY(check(bytes))));
     }
 
@@ -166,6 +180,7 @@ private:
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (count <= 0) return notes_.reset();
         const std::size_t room = kMostNotes - said_.size();
+        // Read on even when full: a session that blocks on its notes never ends.
         said_.append(text.data(), std::min(room, static_cast<std::size_t>(count)));
     }
 
@@ -193,6 +208,7 @@ private:
         case wire::ExitOutcome::timed_out:
             return fail(Code::io, std::string("the copy inside was ended: ") + ::strsignal(value));
         }
+        // Inside's own words come first: they name the file.
         if (value != 0)
             return fail(Code::io, said_.empty() ? "the copy inside failed" : "inside: " + said_);
         if (!reader_.ended()) return fail(Code::corrupt, "the archive ends before its end");

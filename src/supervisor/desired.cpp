@@ -19,6 +19,7 @@ bool Applied::bad() const noexcept
     return action == Action::keep || action == Action::refuse || !failure.empty();
 }
 
+// The words of the API and the audit log: part of the contract (docs/api.md).
 std::string_view to_string(Applied::Action action) noexcept
 {
     using enum Applied::Action;
@@ -51,7 +52,8 @@ std::string folder_of(const std::string& file)
     return slash == std::string::npos ? std::string() : file.substr(0, slash);
 }
 
-// Of a file that only lies there nobody needs to know whether it could run.
+// Of a file that only lies there nobody needs to know whether it could run; but one without a name
+// cannot even be told from another's.
 bool is_wrong(const Wanted& wanted)
 {
     return !wanted.plan && (wanted.start || wanted.name.empty());
@@ -75,6 +77,7 @@ public:
                 steps_.push_back(std::move(*step));
             }
         }
+        // After all files: a leftover is only what no file kept.
         for (const Present& one : present_) {
             if (auto step = judge_leftover(one)) steps_.push_back(std::move(*step));
         }
@@ -89,6 +92,8 @@ private:
         return found == present_.end() ? nullptr : &*found;
     }
 
+    // By the file, not by the name inside: a profile that was renamed, or no longer parses, is
+    // still known by where it lies.
     const Present* by_file(const std::string& file) const
     {
         const auto found = std::ranges::find_if(
@@ -101,6 +106,7 @@ private:
         if (is_wrong(wanted)) return judge_bad(wanted);
         if (!wanted.start) return std::nullopt;
         Step step;
+        // The first in order wins, and order is that of the files: stable from pass to pass.
         if (const auto before = names_.find(wanted.name); before != names_.end()) {
             step.action = Deed::refuse;
             step.why = before->second + " asks for a sandbox of this name too: rename one profile";
@@ -116,9 +122,11 @@ private:
             return step;
         }
         step.present = present->row.id;
+        // A refusal leaves kept_ alone; that sandbox is somebody else's.
         if (!may_touch(wanted, *present, step)) return step;
         kept_.insert(present->row.id);
         step.behind.sandbox = present->row.id;
+        // An applied sandbox whose file moved, or that a folder takes over: only the row changes.
         step.adopt = present->managed != step.behind;
         compare(wanted, *present, step);
         return step;
@@ -130,6 +138,7 @@ private:
         const Present* present = by_file(wanted.file);
         if (present == nullptr && !wanted.name.empty()) {
             present = by_name(wanted.name);
+            // Made by run: a file that cannot even be read has no claim on it.
             if (present != nullptr && !present->managed) present = nullptr;
         }
         Step step;
@@ -145,7 +154,8 @@ private:
         return step;
     }
 
-    // A file that is wrong claims what it last said; of one that is not ours to see we know nothing.
+    // A file that is wrong claims what it last said; of one that is not ours to see we know
+    // nothing.
     bool still_claims(const std::string& source, const std::string& name) const
     {
         const auto file = std::ranges::find(wanted_, source, &Wanted::file);
@@ -198,6 +208,8 @@ private:
             return;
         }
         if (runs) {
+            // The digest of a revision differs from that of the plan wanted: it carries what is
+            // still in force.
             auto revision = plan::live_revision(*present.plan, *wanted.plan);
             if (revision) {
                 step.action = Deed::update;
@@ -221,11 +233,14 @@ private:
         // The policy is the shim's; a first launch that failed has none to keep it.
         const bool again = present.row.state == State::failed &&
                            (*wanted.plan)->request.lifecycle.restart != profile::RestartPolicy::no;
+        // A pass must not fight a restart policy that gave up, or a person who stopped it. After a
+        // reboot the question is open again.
         if (scope_.asker == Asker::pass && present.of_this_boot && !vanished && !again) {
             step.why = "ended in this boot (" + std::string(to_string(present.row.state)) +
                        "): its restart policy, or a person, starts it again";
             return;
         }
+        // `start` takes the stored plan. Facts that changed since need a plan of today.
         const bool same_plan = present.plan->digest() == wanted.plan->digest();
         step.action = same_plan ? Deed::start : Deed::replace;
         step.why = vanished ? "it died with its shim" : "it does not run";
@@ -236,6 +251,7 @@ private:
         if (!one.managed || kept_.contains(one.row.id)) return std::nullopt;
         const std::string& source = one.managed->source;
         const auto file = std::ranges::find(wanted_, source, &Wanted::file);
+        // Silence is no wish to remove: a typo in a file must not kill what runs.
         if (file != wanted_.end() && is_wrong(*file)) return std::nullopt;
         Step step;
         step.action = Deed::remove;
@@ -243,6 +259,7 @@ private:
         step.file = source;
         step.present = one.row.id;
         if (file == wanted_.end()) {
+            // A single file was applied: what other files stand for was not asked about.
             if (!is_whole(folder_of(source))) return std::nullopt;
             step.why = "its file is gone or masked";
         } else if (!file->start && one.managed->origin == Origin::apply) {

@@ -44,6 +44,7 @@ bool is_baseline(std::string_view fact)
     return std::ranges::find(kBaseline, fact) != kBaseline.end();
 }
 
+// The fact of the driver that `isolation = "sandbox"` means on this host.
 std::string default_driver_fact(const facts::CapabilitySnapshot& snapshot)
 {
     return "driver." + std::string(snapshot.value(name::kDefaultDriver));
@@ -53,6 +54,7 @@ Severity severity_of(const DoctorInput& input, std::string_view fact, FactStatus
 {
     if (status == FactStatus::ok) return Severity::ok;
     if (status == FactStatus::note) return Severity::note;
+    // Serious is what stops every launch; what stops only some profiles is a warning.
     if (is_baseline(fact) || fact == name::kDefaultDriver) return Severity::serious;
     if (fact == default_driver_fact(input.snapshot)) return Severity::serious;
     return Severity::warning;
@@ -70,6 +72,7 @@ std::string explain(std::string_view fact, const facts::Fact& found)
     return {};
 }
 
+// What the prober found, not geteuid() of today: the snapshot may be another host's.
 bool is_ordinary_user(const facts::CapabilitySnapshot& snapshot)
 {
     return snapshot.value(name::kPrivilege) == "user";
@@ -86,6 +89,7 @@ bool is_refusal(std::string_view evidence)
 std::string mend_for(const facts::CapabilitySnapshot& snapshot, std::string_view fact,
                      const facts::Fact& found, const FactHelp& help)
 {
+    // Before the other mends: to mend what was only refused would be work for nothing.
     if (is_ordinary_user(snapshot) && is_refusal(found.evidence)) {
         return "this user may not try it: run doctor as root to judge the host";
     }
@@ -127,6 +131,8 @@ Finding judge_duty(const std::string& duty, const facts::Fact& found)
 
 void add_advisories(const facts::CapabilitySnapshot& snapshot, DoctorReport& report)
 {
+    // The two tools whose version a pin can hold back from a fix; our own programs come with the
+    // release.
     constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kTools{
         {{"crun", name::kOciRuntimeVersion}, {"qemu", name::kVmmVersion}}};
     for (const auto& [tool, fact] : kTools) {
@@ -155,6 +161,8 @@ void add_policy(const DoctorInput& input, DoctorReport& report)
     }
     for (const policy::LocatedBundle& located : input.bundles) {
         const policy::Bundle& bundle = located.bundle;
+        // In the past it still binds (docs: a policy does not fall open by getting old); hence a
+        // warning.
         const bool past = !bundle.valid_until.empty() && is_past(bundle.valid_until, input.now);
         report.policy.push_back(
             {"policy." + bundle.name, past ? Severity::warning : Severity::ok,
@@ -168,6 +176,7 @@ void add_policy(const DoctorInput& input, DoctorReport& report)
 void add_profile(const DoctorInput& input, DoctorReport& report)
 {
     report.profile_name = input.profile;
+    // A denial is serious by nature: doctor was asked about this profile.
     for (const resolve::Denial& denial : input.denials) {
         report.profile.push_back({denial.key.empty() ? denial.reason : denial.key,
                                   Severity::serious,
@@ -239,6 +248,7 @@ constexpr std::string_view kTimeShape = "9999-99-99T99:99:99";
 std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day)
 {
     year -= month <= 2 ? 1 : 0;
+    // No year before 1 is met here: the division need not floor.
     const std::int64_t era = year / 400;
     const std::int64_t of_era = year - era * 400;
     const std::int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
@@ -271,10 +281,12 @@ std::optional<std::int64_t> seconds_of(std::string_view text)
     }
     const std::int64_t date = days(digits(text, 0, 4), digits(text, 5, 2), digits(text, 8, 2));
     if (text.size() == kDateShape.size()) return date * kDay + kDay - 1;
+    // RFC 3339, 5.6: "T" may be small, or a space for readability.
     std::string time(text.substr(0, std::min(text.size(), kTimeShape.size())));
     if (time.size() > 10 && (time[10] == 't' || time[10] == ' ')) time[10] = 'T';
     if (!has_shape(time, kTimeShape)) return std::nullopt;
     std::string_view rest = text.substr(kTimeShape.size());
+    // A fraction of a second decides nothing here.
     if (rest.starts_with('.')) {
         const std::size_t end = rest.find_first_not_of("0123456789", 1);
         rest.remove_prefix(end == std::string_view::npos ? rest.size() : end);
@@ -300,6 +312,7 @@ std::string_view to_string(Severity severity) noexcept
 
 bool is_past(std::string_view valid_until, std::string_view now)
 {
+    // A text of another shape counts as past: an unreadable end is no reason to be at ease.
     const auto end = seconds_of(valid_until);
     const auto moment = seconds_of(now);
     return !end || !moment || *moment > *end;
@@ -314,11 +327,13 @@ DoctorReport examine(const DoctorInput& input)
         else
             report.facts.push_back(judge(input, fact, found));
     }
+    // A snapshot of an older release knows fewer facts; each one missing is shown as a gap.
     for (const std::string_view fact : facts::all_names()) {
         if (input.snapshot.find(fact) != nullptr) continue;
         const facts::Fact unknown{FactStatus::gap, {}, "the snapshot does not know it"};
         report.facts.push_back(judge(input, std::string(fact), unknown));
     }
+    // By name: a person looks for one, and two runs can be compared.
     std::ranges::sort(report.facts, {}, &Finding::name);
     add_advisories(input.snapshot, report);
     add_policy(input, report);
@@ -334,6 +349,7 @@ int exit_status(const DoctorReport& report)
             findings, [](const Finding& finding) { return finding.severity == Severity::serious; });
     };
     // A profile's own resolution decides for it: a gap that it does not need is no failure.
+    // First: a broken bundle denies every launch, whatever else is fine.
     if (has_serious(report.policy)) return 1;
     if (report.profile_name) return has_serious(report.profile) ? 1 : 0;
     return has_serious(report.facts) || has_serious(report.user) ? 1 : 0;

@@ -15,7 +15,7 @@
 // everything it says follows from its input.
 namespace sandbox::supervisor {
 
-// Serious findings make `doctor` exit 1; warnings and notes do not.
+// Serious findings make `doctor` exit 1; warnings and notes do not. The order is that of weight.
 enum class Severity { ok, note, warning, serious };
 std::string_view to_string(Severity severity) noexcept;
 
@@ -48,6 +48,7 @@ struct DoctorReport {
     std::optional<std::string> profile_name;
 };
 
+// Never fails and reads nothing but its input: what cannot be judged is a finding.
 DoctorReport examine(const DoctorInput& input);
 
 // 1 with a profile that is denied, a broken bundle, or no usable default driver; else 0.
@@ -58,7 +59,8 @@ canon::Json to_json(const DoctorReport& report);
 // Past `valid_until` (a date counts to its end, UTC)? A text of another shape counts as past.
 bool is_past(std::string_view valid_until, std::string_view now);
 
-// What a fact is for and how to mend its gap; empty texts for a name nobody knows.
+// What a fact is for and how to mend its gap; empty texts for a name nobody knows. The views point
+// to literals.
 struct FactHelp {
     std::string_view why;
     std::string_view mend;

@@ -14,6 +14,7 @@ namespace {
 
 namespace name = facts::name;
 
+// For people; the resolver never reads it.
 struct Purpose {
     std::string_view fact;
     std::string_view why;
@@ -95,10 +96,12 @@ constexpr auto kPurposes = std::to_array<Purpose>({
     {name::kHostCorePattern, "a crash inside starts a host program on hostile input"},
 });
 
+// Evidence comes from the host and from tools' output: escaped, so that it cannot drive a terminal.
 std::string line_of(const Finding& finding)
 {
     std::string text = fmt::format("{:<8} {:<26} {}\n", to_string(finding.severity), finding.name,
                                    escaped(finding.value.empty() ? "-" : finding.value));
+    // What is fine needs one line: a page of reasons would hide the one that counts.
     if (finding.severity == Severity::ok || finding.severity == Severity::note) return text;
     if (!finding.evidence.empty())
         text += fmt::format("           seen: {}\n", escaped(finding.evidence));
@@ -107,6 +110,7 @@ std::string line_of(const Finding& finding)
     return text;
 }
 
+// No heading without a line.
 void add_section(std::string& text, std::string_view title, const std::vector<Finding>& findings)
 {
     if (findings.empty()) return;
@@ -114,6 +118,7 @@ void add_section(std::string& text, std::string_view title, const std::vector<Fi
     for (const Finding& finding : findings) text += line_of(finding);
 }
 
+// Nothing escaped: programs read it.
 canon::Json array_of(const std::vector<Finding>& findings)
 {
     canon::Json array = canon::Json::array();
@@ -128,6 +133,7 @@ canon::Json array_of(const std::vector<Finding>& findings)
     return array;
 }
 
+// The one line that a person came for.
 std::string verdict(const DoctorReport& report)
 {
     const bool good = exit_status(report) == 0;
@@ -143,14 +149,17 @@ std::string verdict(const DoctorReport& report)
 
 }  // namespace
 
+// Empty for a fact without an entry: the finding is then shown without a reason.
 FactHelp help_for(std::string_view fact)
 {
     const auto purpose = std::ranges::find(kPurposes, fact, &Purpose::fact);
+    // The mend lives with the facts: the resolver prints the same one in its denials.
     return {purpose == kPurposes.end() ? std::string_view{} : purpose->why, facts::mend(fact)};
 }
 
 std::string render(const DoctorReport& report)
 {
+    // First what the caller asked about, then what it depends on.
     std::string text = verdict(report);
     add_section(text, "PROFILE", report.profile);
     add_section(text, "POLICY", report.policy);

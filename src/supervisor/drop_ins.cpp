@@ -15,6 +15,7 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// Like systemd's drop-ins, and for the same reason: only what is named for us is ours.
 constexpr std::string_view kEnding = ".toml";
 constexpr mode_t kWriteByOthers = 022;
 
@@ -37,6 +38,7 @@ std::optional<DropIn> read_one(int folder, const std::string& name, const std::s
 {
     DropIn found{path, std::nullopt, {}};
     // Links are followed: the folder is the operator's. Non-blocking: a FIFO must not hang us.
+    // Not by openat2 with RESOLVE flags: a link to /dev/null is a mask, and one elsewhere is legal.
     const sys::UniqueFd file(
         openat(folder, name.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     struct stat status{};
@@ -44,12 +46,14 @@ std::optional<DropIn> read_one(int folder, const std::string& name, const std::s
         found.problem = Error::from_errno(errno, "open", path).message();
         return found;
     }
+    // makedev(1, 3) is /dev/null (kernel, admin-guide/devices.txt).
     const bool null = S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
     if (null || (S_ISREG(status.st_mode) && status.st_size == 0)) return std::nullopt;
     if (!S_ISREG(status.st_mode)) {
         found.problem = "is not a regular file";
         return found;
     }
+    // Judged on the open file: what was judged is what is read.
     if (trust == Trust::owner_only) found.problem = distrusted(status);
     if (!found.problem.empty()) return found;
     auto text = sys::read_all(file.get(), profile::kMostProfileBytes);
@@ -84,7 +88,9 @@ Result<std::vector<DropIn>> read_drop_ins(const std::vector<std::string>& folder
             return fail(Code::denied, path + ": " + problem);
         }
         for (const std::string& name : TRY(sys::list_dir(folder->get()))) {
+            // The first folder to have the name wins, also when it is there to mask it.
             if (!is_drop_in_name(name) || by_name.contains(name)) continue;
+            // What is wrong with one file is its own problem, and does not hide the others.
             by_name.emplace(name, read_one(folder->get(), name, path + "/" + name, trust));
         }
     }

@@ -22,11 +22,14 @@ struct DropIn {
 // is not ".toml".
 bool is_drop_in_name(const std::string& name) noexcept;
 
+// anyone: a person applies the files and takes the responsibility; owner_only: they start by
+// themselves, as root.
 enum class Trust { anyone, owner_only };  // owner_only: written by root or us, by nobody else
 
 // Files of all folders together, sorted by name: a name in an earlier folder stands for the same
 // name in every later one. An empty file and a link to /dev/null mask the name and are left out.
-// A folder that is not there has no files.
+// A folder that is not there has no files. denied: with owner_only, a folder that others may write.
+// A file that cannot be read is in the result, with its problem.
 [[nodiscard]] Result<std::vector<DropIn>> read_drop_ins(const std::vector<std::string>& folders,
                                                         Trust trust);
 

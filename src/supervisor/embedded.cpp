@@ -24,9 +24,11 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// The shim's own unwinding waits for processes; beyond this it hangs.
 constexpr Millis kShimFarewell{15'000};  // its own unwinding waits 5 s for processes, twice at most
 constexpr Millis kLaunchEnds{3'000};  // a launch takes some 50 ms; one that hangs is for rm -f
 constexpr int kLaunchGlanceMs = 5;
+// Far above any plan: a file that somebody exchanged must not fill memory.
 constexpr std::size_t kMostPlanBytes = 16U << 20;
 
 // Asks, and waits for the end of the workload as long as it may take.
@@ -36,7 +38,8 @@ Status ask_to_stop(ShimConnection& connection, Millis timeout)
     TRY_VOID(expect_accepted(connection,
                              shim::StopRequest{static_cast<std::uint64_t>(timeout.count())}));
     failpoint("stop.accepted");
-    // A workload that obeys at once is gone before we can ask for its end: the shim's own end tells.
+    // A workload that obeys at once is gone before we can ask for its end: the shim's own end
+    // tells.
     if (connection.send(shim::WaitRequest{})) {
         static_cast<void>(connection.receive(sys::Deadline::after(timeout + kShimFarewell)));
     }
@@ -54,14 +57,18 @@ bool has_driver(const facts::CapabilitySnapshot& snapshot)
 Result<std::unique_ptr<EmbeddedService>> EmbeddedService::open(const Paths& paths, Need need)
 {
     Host host;
+    // Verbs that only look or end something must work where policy or facts are broken.
     if (need == Need::ledger) {
         host.paths = paths;
+        // An unreadable config is ignored here: it gives the place of cgroups, and the ledger names
+        // those that exist.
         LoadedConfig loaded = load_config(paths.config, paths.run);
         if (loaded.config) host.config = std::move(*loaded.config);
     } else {
         host = TRY(load_host(paths, Freshness::cached));
     }
     std::unique_ptr<EmbeddedService> service(new EmbeddedService(std::move(host)));
+    // Forked before planning: its start-up costs as much as the planning, and both happen at once.
     if (need == Need::launch && has_driver(service->host_.snapshot)) {
         // Without a usable driver the resolver will say why; no shim is needed to hear it.
         service->early_ = TRY(start_early(service->host_));
@@ -74,6 +81,7 @@ EmbeddedService::~EmbeddedService() = default;
 Result<ledger::Ledger*> EmbeddedService::ledger(ledger::OpenMode mode)
 {
     if (!ledger_) {
+        // Only who creates may make the folder: a look must leave no trace.
         if (mode == ledger::OpenMode::create) TRY_VOID(sys::make_dirs(host_.paths.state));
         ledger_.emplace(
             TRY_WITH(ledger::Ledger::open(HostPath(host_.paths.state), mode), "ledger"));
@@ -99,10 +107,12 @@ Result<RunResult> EmbeddedService::run(const RunRequest& request)
     const auto* plan = std::get_if<plan::ExecutionPlan>(&request.resolved);
     if (plan == nullptr) {
         if (const auto* denials = std::get_if<std::vector<resolve::Denial>>(&request.resolved)) {
+            // The refusal is part of the audit log, though no sandbox came of it.
             TRY_VOID(record_denial(host_, *ledger, request.name, *denials));
         }
         return fail(Code::denied, "nothing to run: the profile was refused");
     }
+    // The one started early is used once; a second run of this service makes its own.
     if (!early_) early_ = TRY(start_early(host_));
     EarlyShim early = std::move(*early_);
     early_.reset();
@@ -114,9 +124,12 @@ Result<std::vector<Listed>> EmbeddedService::list(bool all)
     std::vector<Listed> listed;
     auto ledger = this->ledger(ledger::OpenMode::read_only);
     if (!ledger) {
+        // No ledger, no sandboxes: that is an answer, not a failure.
         if (ledger.error().code() == Code::not_found) return listed;
         return fail(ledger.error());
     }
+    // A sandbox that waits for its restart rests in the ledger while its shim lives: only the claim
+    // says what it waits for. Its deadline is the due time and a grace.
     std::map<SandboxId, std::uint64_t> due;
     for (const ledger::Claim& claim : TRY((*ledger)->claims())) {
         if (claim.verb == shim::kRestartVerb) {
@@ -126,6 +139,7 @@ Result<std::vector<Listed>> EmbeddedService::list(bool all)
     for (ledger::Sandbox& sandbox :
          TRY((*ledger)->list(all ? ledger::ListScope::all : ledger::ListScope::live))) {
         const auto waits = due.find(sandbox.id);
+        // Asking each row would open /proc for a thousand deleted sandboxes.
         const bool looked_at = ledger::is_active(sandbox.state) || waits != due.end();
         const bool alive = looked_at && sandbox.shim && is_alive(*sandbox.shim);
         Listed one{std::move(sandbox), alive};
@@ -143,6 +157,7 @@ Result<Listed> EmbeddedService::find(std::string_view reference)
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_only));
     ledger::Sandbox sandbox = TRY(ledger->resolve(reference));
     Listed listed{std::move(sandbox), false};
+    // Identity, not the number: a reused pid is not this shim.
     listed.shim_alive = listed.sandbox.shim && is_alive(*listed.sandbox.shim);
     if (!listed.shim_alive || ledger::is_active(listed.sandbox.state)) return listed;
     const auto claim = TRY(ledger->claim_of(listed.sandbox.id));
@@ -160,6 +175,7 @@ Result<canon::Json> EmbeddedService::inspect(std::string_view reference)
 
 Result<plan::ExecutionPlan> EmbeddedService::plan_of(std::string_view reference)
 {
+    // The stored plan, not a new resolution: what it runs, whatever policy says today.
     const Listed listed = TRY(find(reference));
     const std::string text = TRY_WITH(sys::read_file(listed.sandbox.plan_path, kMostPlanBytes),
                                       "plan of the sandbox");
@@ -174,6 +190,7 @@ Status EmbeddedService::logs(const LogQuery& query, const LogSink& sink)
 Status EmbeddedService::await_shim_end(const ledger::Sandbox& sandbox)
 {
     if (!sandbox.shim) return {};
+    // By pidfd: no number can be reused between look and wait.
     const auto process = sys::Pidfd::open(*sandbox.shim);
     if (!process) return {};
     if (TRY(process->wait_ended(sys::Deadline::after(kShimFarewell)))) return {};
@@ -198,12 +215,14 @@ Status EmbeddedService::stop(std::string_view reference,
                              std::optional<std::chrono::milliseconds> timeout)
 {
     const Listed listed = TRY(find(reference));
+    // Idempotent: what has ended already was stopped, by whomever.
     if (ledger::rests(listed.sandbox) && !listed.shim_alive) return {};
     if (listed.sandbox.state == ledger::State::deleted) return {};
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     if (!timeout) timeout = TRY(plan_of(reference))->request.lifecycle.stop_timeout;
     TRY_VOID(stop_alive(listed, *timeout));
     TRY_VOID(await_shim_end(listed.sandbox));
+    // The shim may die of its own while it stops: only the ledger says whether it came to rest.
     const Listed after = TRY(find(listed.sandbox.id.str()));
     return ledger::is_active(after.sandbox.state) ? fail(dead_shim(after.sandbox)) : Status{};
 }
@@ -219,6 +238,7 @@ Status EmbeddedService::stop_alive(const Listed& listed, Millis timeout)
                                         : fail(connection.error());
         failpoint("stop.told");
         if (asked) return {};
+        // A fresh look each time round: the sandbox may have ended, or begun its next generation.
         const Listed now = TRY(find(listed.sandbox.id.str()));
         if (!now.shim_alive) return {};
         if (deadline.passed()) {
@@ -241,6 +261,8 @@ Status EmbeddedService::kill(std::string_view reference, int signal)
             auto connection = TRY(reach_shim(listed.sandbox.id));
             sent = expect_accepted(connection, shim::SignalRequest{signal});
             // A refusal is an answer; without one it went down with the connection.
+            // conflict is the shim's own refusal (its state does not allow it); nothing is gained
+            // by asking again.
             if (sent || sent.error().code() == Code::conflict) return sent;
         }
         // Between two generations for a moment, or about to be gone.
@@ -253,6 +275,7 @@ Status EmbeddedService::kill(std::string_view reference, int signal)
 Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
 {
     const Listed listed = TRY(find(reference));
+    // A recorded exit is final for its generation: no process has to be asked.
     if (listed.sandbox.exit) return *listed.sandbox.exit;
     if (ledger::rests(listed.sandbox)) {
         return fail(Code::conflict, listed.sandbox.name.str() + " has no exit status (state " +
@@ -261,12 +284,14 @@ Result<ledger::Exit> EmbeddedService::wait(std::string_view reference)
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
     auto connection = reach_shim(listed.sandbox.id);
     if (connection && connection->send(shim::WaitRequest{})) {
+        // The shim may send other replies before the one that ends the wait.
         while (const auto reply = TRY(connection->receive(sys::Deadline::never()))) {
             if (const auto* ended = std::get_if<shim::Ended>(&*reply)) return ended->exit;
         }
     }
     // It ended between our look and our knock: the ledger has the status by now.
     TRY_VOID(await_shim_end(listed.sandbox));
+    // Looked up by id: the name may belong to another sandbox by now.
     const Listed after = TRY(find(listed.sandbox.id.str()));
     if (after.sandbox.exit) return *after.sandbox.exit;
     return fail(dead_shim(after.sandbox));
@@ -281,6 +306,7 @@ Result<CopyResult> EmbeddedService::copy(const CopyRequest& request)
                                         "): files are copied by the running sandbox itself");
     }
     if (!listed.shim_alive) return fail(dead_shim(listed.sandbox));
+    // By id, so that the plan is that of the sandbox looked at above.
     const plan::ExecutionPlan plan = TRY(plan_of(listed.sandbox.id.str()));
     // Where the shim listens, so does its door.
     TRY(reach_shim(listed.sandbox.id));
@@ -300,8 +326,10 @@ Result<CopyResult> EmbeddedService::copy(const CopyRequest& request)
 
 Result<Report> EmbeddedService::clean_dead(const ledger::Sandbox& sandbox)
 {
+    // The cached connection may have been opened for reading only.
     ledger_.reset();
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_write));
+    // Of today's config, for the parents only: each entry names its own cgroup.
     const std::string parent = host_.cgroup_parent();
     const OpenContext open = TRY(open_context(host_.paths, parent));
     Report report = TRY(reconcile_one(*ledger, open.context, sandbox.id));
@@ -320,6 +348,7 @@ Status EmbeddedService::remove(std::string_view reference, Force force)
     }
     failpoint("rm.begin");
     const bool runs = ledger::is_active(listed.sandbox.state) || listed.restart_due_ns;
+    // A shim that waits between two generations counts as running for rm.
     if (listed.shim_alive && (runs || force == Force::yes)) {
         if (force == Force::no) {
             return fail(Code::conflict,
@@ -332,6 +361,7 @@ Status EmbeddedService::remove(std::string_view reference, Force force)
         }
     }
     failpoint("rm.stopped");
+    // Before the cleaning: nothing may be undone under a shim that still builds.
     TRY_VOID(await_shim_end(listed.sandbox));
     failpoint("rm.shim-gone");
     TRY(clean_dead(listed.sandbox));
@@ -339,6 +369,7 @@ Status EmbeddedService::remove(std::string_view reference, Force force)
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_write));
     const Status removed = remove_resting(host_, *ledger, listed.sandbox.id);
     if (removed) return {};
+    // Two rm at once are legal: the ledger lets only one of them delete the row.
     // Another rm was faster: what was asked for is done.
     const auto now = ledger->find(listed.sandbox.id);
     if (now && *now && (*now)->state == ledger::State::deleted) return {};
@@ -358,12 +389,14 @@ Result<Report> EmbeddedService::reconcile()
     failpoint("reconcile.after");
     TRY_VOID(record_reconcile(host_, *ledger, report));
     failpoint("reconcile.recorded");
+    // The reply is already decided: emptying the WAL costs the caller nothing that counts.
     TRY_VOID(ledger->compact());
     return report;
 }
 
 Result<std::optional<audit::Broken>> EmbeddedService::verify_audit(audit::Head& head)
 {
+    // The queue first: lines may still wait in the ledger, and their absence is no damage.
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::create));
     // Others may append between the flush and the reading. What is broken twice under the same head
     // is broken: the second flush has brought everything up to it into the file.

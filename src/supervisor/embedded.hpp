@@ -12,15 +12,21 @@
 
 namespace sandbox::supervisor {
 
+// How much of the host a verb needs: what is not asked for is neither read nor started.
 enum class Need {
     plan,    // config, policy, facts
     launch,  // the same, and a shim started early
     ledger,  // nothing of the host but where things are
 };
 
-// The service in this very process: same state, same ledger as every other, safe side by side.
+// The service in this very process: same state, same ledger as every other, safe side by side. One
+// thread at a time; every call blocks. Errors are the ledger's, the host's and the shim's; a
+// sandbox whose shim died is unavailable and says so. Requires: SIGPIPE is ignored; no other thread
+// runs when it forks a shim.
 class EmbeddedService final : public SandboxService {
 public:
+    // Errors: with Need::ledger none but out-of-memory; otherwise what load_host() and
+    // start_early() say.
     [[nodiscard]] static Result<std::unique_ptr<EmbeddedService>> open(const Paths& paths,
                                                                        Need need);
     ~EmbeddedService() override;
@@ -60,7 +66,8 @@ public:
     Result<Report> reconcile() override;
     Result<std::optional<audit::Broken>> verify_audit(audit::Head& head) override;
 
-    // Where a sandbox's records are, for `logs`; and whether more may come.
+    // The row a reference means, and whether its shim lives. not_found, conflict (ambiguous). The
+    // answer is of the moment: ask again before acting on it.
     [[nodiscard]] Result<Listed> find(std::string_view reference);
 
 private:
@@ -70,6 +77,7 @@ private:
         ledger::Sandbox sandbox;
         ShimConnection connection;
     };
+    // Code::conflict unless it runs or is paused; unavailable when its shim died.
     [[nodiscard]] Result<Reached> reach(std::string_view reference);
     [[nodiscard]] Result<ledger::Sandbox> bring_to_rest(std::string_view reference);
     [[nodiscard]] Status stop_alive(const Listed& listed, Millis timeout);

@@ -32,7 +32,9 @@ Result<ledger::Sandbox> EmbeddedService::bring_to_rest(std::string_view referenc
     if (listed.restart_due_ns) {
         return fail(Code::conflict, sandbox.name.str() + " is about to start again by itself");
     }
+    // Never started: nothing of it can be left.
     if (!sandbox.shim) return sandbox;
+    // Its last steps belong to it: to clean under it would undo what it is writing.
     if (listed.shim_alive) TRY_VOID(await_shim_end(sandbox));
     TRY(clean_dead(sandbox));
     return TRY(find(sandbox.id.str())).sandbox;
@@ -47,12 +49,15 @@ Result<RunResult> EmbeddedService::start(std::string_view reference, Attach atta
             return fail(Code::conflict, listed.sandbox.name.str() + " runs already: see attach");
         }
         RunResult running;
+        // Idempotent for a service, as `systemctl start` is; a terminal has nothing to attach to
+        // here.
         running.id = listed.sandbox.id;
         running.name = listed.sandbox.name;
         running.exit_status = 0;
         return running;
     }
     const ledger::Sandbox sandbox = TRY(bring_to_rest(listed.sandbox.id.str()));
+    // The plan stored with the sandbox, resolved again: a digest proves identity, not permission.
     RunRequest request(TRY(stored_plan(host_, sandbox)));
     request.attach = attach;
     request.console = console;
@@ -70,6 +75,7 @@ Status EmbeddedService::restart(std::string_view reference,
 {
     const Listed listed = TRY(find(reference));
     const std::string id = listed.sandbox.id.str();
+    // Stopping it would remove it, and there would be nothing to start.
     if (listed.sandbox.remove_on_exit == ledger::RemoveOnExit::yes) {
         return fail(Code::conflict, listed.sandbox.name.str() +
                                         " goes when it ends (--rm): stop it and run it again");
@@ -100,9 +106,11 @@ Status EmbeddedService::pause(std::string_view reference)
 {
     auto reached = TRY(reach(reference));
     failpoint("pause.before-request");
+    // Asked of the row, not of the shim, for the better message; the shim checks again.
     if (reached.sandbox.state == ledger::State::paused) {
         return fail(Code::conflict, reached.sandbox.name.str() + " is paused already");
     }
+    // With the generation: a restart in between must not be paused by mistake.
     return expect_accepted(reached.connection, shim::PauseRequest{reached.sandbox.generation});
 }
 
@@ -130,6 +138,7 @@ Result<Stats> EmbeddedService::stats(std::string_view reference)
     }
     ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_only));
     // Where it was launched, whatever the configuration says today.
+    // The entry has the path of the cgroup as it was made.
     for (const ledger::Entry& entry : TRY(ledger->entries(listed.sandbox.id))) {
         if (entry.kind != ledger::EntryKind::cgroup_workload ||
             entry.state == ledger::EntryState::undone) {

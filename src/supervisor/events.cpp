@@ -21,6 +21,7 @@ namespace {
 
 using canon::Json;
 
+// As canon::Limits allows a line to be, so a broken file cannot fill memory.
 constexpr std::size_t kLongestEventLine = 4U << 20;  // canon::Limits
 // The folder tells of the bytes of a commit, and the commit counts a sync later, which a busy disk
 // may hold up for many seconds: after the last of them we look again, less and less often, in
@@ -33,11 +34,13 @@ Json or_null(const std::optional<Number>& value)
     return value ? Json(*value) : Json(nullptr);
 }
 
+// The name of an event and what it has beside the common members.
 struct Kind {
     std::string name;
     Json members;
 };
 
+// Overloads, not a table: a new body in the audit does not compile until it has an event here.
 Kind kind_of(const audit::Resolved& body)
 {
     return {"resolved", {{"profile", body.profile}, {"plan_digest", body.plan_digest}}};
@@ -45,6 +48,7 @@ Kind kind_of(const audit::Resolved& body)
 Kind kind_of(const audit::Denied& body)
 {
     Json reasons = Json::array();
+    // Reasons only: the rest has texts for a terminal, and `audit show` has all of it.
     for (const audit::Refusal& refusal : body.denials) reasons.push_back(refusal.reason);
     return {"denied", {{"profile", body.profile}, {"reasons", std::move(reasons)}}};
 }
@@ -60,6 +64,7 @@ Kind kind_of(const audit::SessionOpened& body)
 {
     return {"session-opened", {{"session", body.session}, {"uid", body.uid}, {"gid", body.gid}}};
 }
+// Names of the kernel's and the driver's: an OOM is what people look for by that word.
 Kind kind_of(const audit::Violation& body)
 {
     if (body.control == "limit.memory") return {"oom", {{"count", body.count}}};
@@ -76,6 +81,7 @@ Kind kind_of(const audit::Acted& body)
 }
 Kind kind_of(const audit::Exited& body)
 {
+    // Nothing where there is none: a signal leaves no code.
     return {"exited",
             {{"session", body.session},
              {"code", or_null(body.code)},
@@ -85,6 +91,7 @@ Kind kind_of(const audit::Exited& body)
 }
 Kind kind_of(const audit::Cleaned& body)
 {
+    // How many, not which: the audit has them.
     return {"cleaned", {{"items", body.items.size()}, {"complete", body.complete()}}};
 }
 Kind kind_of(const audit::Reconciled& body)
@@ -122,6 +129,7 @@ Kind kind_of(const audit::Applied& body)
 }
 
 // The audit log read on from where the last look ended.
+// Keeps its place in the file: following costs what is new, not what is there.
 class Tail {
 public:
     explicit Tail(std::string path) : path_(std::move(path)) {}
@@ -129,8 +137,10 @@ public:
     // Calls `use` for each whole line; false from it ends the reading.
     Result<bool> read_on(const std::function<Result<bool>(std::string_view)>& use)
     {
+        // Opened once and kept: the log is only ever appended to.
         if (!file_.valid()) {
             auto opened = sys::open_file(path_, O_RDONLY);
+            // Nothing has been written yet: no event either.
             if (!opened && opened.error().code() == Code::not_found) return true;
             file_ = TRY(std::move(opened));
         }
@@ -140,6 +150,7 @@ public:
             if (count < 0 && errno == EINTR) continue;
             if (count < 0) return fail_errno("read", path_);
             if (count == 0) return true;
+            // A flush may be half-way: the rest of the line comes with a later look.
             held_.append(chunk, 0, static_cast<std::size_t>(count));
             std::size_t begin = 0;
             for (std::size_t end = held_.find('\n'); end != std::string::npos;
@@ -160,6 +171,7 @@ private:
     std::string held_;  // of a line whose end is not there yet
 };
 
+// Of file and queue one sequence, by number, without gaps or repetition.
 class Reader {
 public:
     Reader(const std::string& state_dir, ledger::Ledger& ledger, const EventQuery& query,
@@ -186,14 +198,17 @@ private:
     {
         const Json json = TRY_WITH(canon::parse(line), "audit log");
         const auto number = json.is_object() ? json.find("seq") : json.end();
+        // Not skipped: behind a broken line nothing can be trusted to be complete.
         if (!json.is_object() || number == json.end() || !number->is_number_unsigned()) {
             return fail(Code::corrupt, "the audit log has a line without a number: see "
                                        "'sandboxctl audit verify'");
         }
         const auto seq = number->get<std::uint64_t>();
+        // The queue may repeat what the file just gave.
         if (seq <= seen_) return true;
         seen_ = seq;
         if (seq <= query_.after) return true;
+        // Decoded only if it is asked for by number: most of a long log is behind us.
         const auto record = TRY_WITH(audit::record_from_json(json), "audit log");
         return !is_asked_for(query_, seq, record.subject) || sink_(to_event(seq, record));
     }
@@ -208,6 +223,7 @@ private:
 // Every commit writes the ledger's WAL, every flush the audit log: both lie in this folder.
 Result<sys::UniqueFd> watch_folder(const std::string& path)
 {
+    // inotify needs no help from the writers, who are other processes of any release.
     sys::UniqueFd watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (!watch.valid()) return fail_errno("inotify_init1");
     if (inotify_add_watch(watch.get(), path.c_str(), IN_MODIFY | IN_CREATE | IN_MOVED_TO) < 0) {
@@ -216,6 +232,7 @@ Result<sys::UniqueFd> watch_folder(const std::string& path)
     return watch;
 }
 
+// What changed does not matter: everything new is read.
 void drain(int fd)
 {
     std::array<char, 4096> buffer{};
@@ -226,6 +243,7 @@ void drain(int fd)
 
 Json to_event(std::uint64_t seq, const audit::AuditRecord& record)
 {
+    // Members of the kind first: the common ones win over them.
     Kind kind = std::visit([](const auto& body) { return kind_of(body); }, record.body);
     Json event = std::move(kind.members);
     event["seq"] = seq;
@@ -241,6 +259,7 @@ bool is_asked_for(const EventQuery& query, std::uint64_t seq, const audit::Subje
 {
     // The shortest prefix that `ps` shows; a shorter word is a name.
     constexpr std::size_t kShortestId = 4;
+    // Times are text of one form, and sort as such.
     if (seq <= query.after || subject.time < query.since) return false;
     if (query.reference.empty() || subject.name.str() == query.reference) return true;
     return query.reference.size() >= kShortestId && subject.id.str().starts_with(query.reference);
@@ -259,9 +278,11 @@ Status read_events(const std::string& state_dir, ledger::Ledger& ledger, const E
     std::size_t looks = kSettling.size();
     while (TRY(reader.deliver())) {
         std::array<pollfd, 2> wait{{{watch.get(), POLLIN, 0}, {stop_fd, POLLIN, 0}}};
+        // After each wake-up a few looks of our own; then only the folder can wake us.
         const int timeout = looks < kSettling.size() ? kSettling.at(looks++) : -1;
         if (poll(wait.data(), wait.size(), timeout) < 0 && errno != EINTR)
             return fail_errno("poll");
+        // The caller has had enough, or its client has.
         if (wait[1].revents != 0) return {};
         if (wait[0].revents == 0) continue;
         drain(watch.get());

@@ -44,6 +44,7 @@ struct Pipes {
 Result<Pipes> make_pipes(const Console& console)
 {
     Pipes pipes;
+    // Fewer wake-ups for much output. Refused beyond pipe-user-pages-soft, pipe(7): then 64 KiB do.
     const auto wide = [](int fd) { static_cast<void>(fcntl(fd, F_SETPIPE_SZ, kPipeBytes)); };
     if (console.in >= 0) {
         sys::Pipe in = TRY(sys::make_pipe());
@@ -52,11 +53,13 @@ Result<Pipes> make_pipes(const Console& console)
         pipes.theirs[0] = std::move(in.read);
         pipes.in = std::move(in.write);
     } else {
+        // /dev/null opened by us: no descriptor of the caller's goes inside (design, law 11).
         pipes.theirs[0] = TRY(sys::open_file("/dev/null", O_RDONLY));
     }
     sys::Pipe out = TRY(sys::make_pipe());
     sys::Pipe err = TRY(sys::make_pipe());
     wide(out.read.get());
+    // Our ends only: what the session has as 0, 1 and 2 stays blocking, as programs expect.
     TRY_VOID(sys::set_nonblocking(out.read.get()));
     TRY_VOID(sys::set_nonblocking(err.read.get()));
     pipes.theirs[1] = std::move(out.write);
@@ -77,6 +80,7 @@ public:
     Result<wire::Exit> run()
     {
         // Output that nobody wants still has to go somewhere.
+        // Without it the pipe would fill and the program stop.
         if (console_.out < 0 || console_.err < 0)
             null_ = TRY(sys::open_file("/dev/null", O_WRONLY));
         if (pipes_.in.valid()) in_.emplace(console_.in, pipes_.in.get());
@@ -97,6 +101,7 @@ private:
     Status turn()
     {
         const int steering = console_.steering != nullptr ? console_.steering->fd() : -1;
+        // After EXIT nothing of the stream matters any more, and its end must not wake us.
         std::array<pollfd, 5> wait{{{exit_ ? -1 : session_.fd(), POLLIN, 0},
                                     {steering, POLLIN, 0},
                                     in_ ? in_->wait() : pollfd{-1, 0, 0},
@@ -126,6 +131,7 @@ private:
 
     void close_input()
     {
+        // Ends both the relay and the pipe: the program reads its end of file.
         in_.reset();
         pipes_.in.reset();
     }
@@ -133,6 +139,8 @@ private:
     void steer()
     {
         while (const auto steer = console_.steering->next()) {
+            // There is no size without a terminal, and no leaving: the session ends with its
+            // client.
             if (steer->kind != Steer::Kind::signal || exit_) continue;
             // A sandbox-init that does not read loses a signal, not us our loop.
             const auto frame = wire::encode(wire::Signal{static_cast<std::uint8_t>(steer->signal)});
@@ -145,6 +153,8 @@ private:
     Status hear()
     {
         while (!exit_) {
+            // Never waits: a frame that is half here stays in the stream's buffer until the rest
+            // comes.
             auto message = session_.receive(sys::Deadline::after(Millis{0}));
             if (!message && message.error().code() == Code::deadline_exceeded) return {};
             const auto& heard = TRY(std::move(message));
@@ -155,6 +165,7 @@ private:
             if (exit == nullptr) continue;
             exit_ = *exit;
             late_ = sys::Deadline::after(kLastOutput);
+            // Nobody reads it any more; it would only keep the relay busy.
             close_input();
         }
         return {};
@@ -181,6 +192,7 @@ Status witness(const Target& target, std::uint32_t slot, const wire::Confined& r
         target.plan, target.binding, shim::LeafPool::name_of(slot), static_cast<int>(report.pid)));
     for (const driver::Evidence& item : TRY(driver::observe_session(
              target.plan, target.binding, target.sandbox.pid1->pid, pid, report))) {
+        // One control that does not hold is enough: GO is never sent, and the session has not run.
         if (item.held) continue;
         return fail(Code::denied, "control " + item.name +
                                       " does not hold in the session: planned " + item.planned +
@@ -203,6 +215,8 @@ std::string why_not_executed(const ExecRequest& request, int errnum)
     return "cannot execute " + escaped(request.argv.front()) + ": " + strerror(errnum);
 }
 
+// The name by which its log and `kill --session` know it: "s" and the number that the door
+// assigned.
 SessionResult result_of(const ExecRequest& request, std::uint32_t number, const wire::Exit& exit)
 {
     SessionResult result;
@@ -221,6 +235,7 @@ Result<wire::Open> describe_session(const Target& target, const ExecRequest& req
     const plan::ProcessPlan& process = target.plan->process;
     if (request.argv.empty()) return fail(Code::invalid_argument, "a session needs a command");
     wire::Open open = driver::exec_open(target.plan, request.argv);
+    // A user other than the plan's would need controls that the plan does not have.
     if (request.user && (request.user->uid != process.uid || request.user->gid != process.gid)) {
         return fail(Code::denied,
                     "user " + std::to_string(request.user->uid) + ":" +
@@ -230,9 +245,11 @@ Result<wire::Open> describe_session(const Target& target, const ExecRequest& req
     }
     if (!request.cwd.empty() && request.cwd.front() != '/')
         return fail(Code::invalid_argument, "a working directory is absolute: " + request.cwd);
+    // Checked for shape only: whether it exists is inside, and the session says so.
     if (!request.cwd.empty()) open.cwd = request.cwd;
     open.env.assign(request.env.begin(), request.env.end());
     if (request.timeout) {
+        // The wire has 32 bits of milliseconds, which are 49 days.
         if (request.timeout->count() < 1 || request.timeout->count() > UINT32_MAX)
             return fail(Code::invalid_argument, "a time-out is 1 ms to 49 days");
         open.timeout_ms = static_cast<std::uint32_t>(request.timeout->count());
@@ -240,10 +257,12 @@ Result<wire::Open> describe_session(const Target& target, const ExecRequest& req
     open.stdio = wire::SessionStdio::descriptors;
     if (request.terminal) {
         open.kind = wire::SessionKind::pty;
+        // 64 bytes: the wire's bound for a terminal's name (docs/protocol.md, OPEN).
         open.term = request.console.term.empty() ? "xterm" : request.console.term.substr(0, 64);
         open.rows = request.console.rows;
         open.cols = request.console.cols;
     }
+    // Encoded once to learn whether it fits its class, before a door is knocked at.
     TRY_WITH(wire::encode(open), "the command cannot be sent");
     return open;
 }
@@ -266,11 +285,14 @@ Result<SessionResult> exec_through_door(const Target& target, const ExecRequest&
     if (!sent && sent.error().errnum() != EPIPE && sent.error().errnum() != ECONNRESET)
         return fail(sent.error());
     const auto first = TRY(next_message(session));
+    // Closed as soon as the other side has them: our copies would keep the pipes from ending.
     pipes.theirs = {};
     if (const auto* exit = std::get_if<wire::Exit>(&first))
         return result_of(request, place.session, *exit);
     const auto* confined = std::get_if<wire::Confined>(&first);
     if (confined == nullptr) return fail(Code::corrupt, "sandbox-init answered OPEN otherwise");
+    // Between these two and GO lies everything that must hold: evidence first, then that the
+    // sandbox is the same generation, then the first instruction.
     TRY_VOID(witness(target, place.slot, *confined));
     TRY_VOID(unchanged());
     failpoint("exec.before-go");
@@ -285,6 +307,8 @@ Result<SessionResult> exec_through_shim(const Target& target, const ExecRequest&
     const wire::Open open = TRY(describe_session(target, request));
     const bool attached = request.attach == Attach::foreground;
     const wire::ByteVector frame = TRY(wire::encode(open));
+    // Not in the packet: an OPEN may be 1 MiB, more than one seqpacket takes. Sealed, so the shim
+    // reads what was checked.
     const auto memfd = TRY(
         sys::sealed_memfd("open", {reinterpret_cast<const char*>(frame.data()), frame.size()}));
     const std::array<int, 1> fds{memfd.get()};
@@ -305,6 +329,7 @@ Result<SessionResult> exec_through_shim(const Target& target, const ExecRequest&
     SessionResult result;
     result.session = opened.session;
     result.exit_status = 0;
+    // A detached session is the shim's; its output is in its log.
     if (!attached) return result;
     return attend_terminal(std::move(answer.stream), request.console, opened.offset,
                            std::move(result));

@@ -15,7 +15,8 @@
 // is ignored.
 namespace sandbox::supervisor {
 
-// A running sandbox, as far as a session must know it.
+// A running sandbox, as far as a session must know it. Values of the moment they were read;
+// `unchanged` below asks again.
 struct Target {
     ledger::Sandbox sandbox;
     plan::ExecutionPlan plan;
@@ -27,12 +28,15 @@ struct Target {
 [[nodiscard]] Result<wire::Open> describe_session(const Target& target, const ExecRequest& request);
 
 // A foreground session without a terminal: over the door, spliced to the console until it ends.
-// `unchanged` is asked before the first instruction of it: the sandbox is still the one meant.
+// Blocks until then; the session dies with this process. `unchanged` is asked before the first
+// instruction of it: the sandbox is still the one meant. Code::denied when a control does not hold
+// (the command has not run), deadline_exceeded after 10 s without a reply.
 [[nodiscard]] Result<SessionResult> exec_through_door(const Target& target,
                                                       const ExecRequest& request,
                                                       const std::function<Status()>& unchanged);
 
-// A terminal or a detached session: opened by the shim, which keeps it.
+// A terminal or a detached session: opened by the shim, which keeps it when the client goes. Blocks
+// while attached. `shim` is used up.
 [[nodiscard]] Result<SessionResult> exec_through_shim(const Target& target,
                                                       const ExecRequest& request,
                                                       ShimConnection shim);

@@ -12,7 +12,10 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// No state below tells "not yet" from "never": after this the launch counts as slow, and the caller
+// hears its state.
 constexpr Millis kComesUp{3'000};  // a launch takes some 50 ms
+// The reply deadline of docs/protocol.md.
 constexpr Millis kFinalWord{10'000};
 constexpr int kGlanceMs = 2;
 
@@ -30,6 +33,7 @@ Error not_running(const ledger::Sandbox& sandbox)
 
 Status expect_plan_of(const ledger::Sandbox& sandbox, const std::string& wanted)
 {
+    // An empty digest asks for nothing.
     if (wanted.empty() || sandbox.plan_digest == wanted) return {};
     return fail(Code::conflict, sandbox.name.str() + " runs plan " + sandbox.plan_digest +
                                     ", not the expected " + wanted);
@@ -37,12 +41,13 @@ Status expect_plan_of(const ledger::Sandbox& sandbox, const std::string& wanted)
 
 }  // namespace
 
-// A sandbox in which a session can be opened. Who has seen output of a fresh one may come before its
-// launch is over: a moment is waited for that.
+// A sandbox in which a session can be opened. Who has seen output of a fresh one may come before
+// its launch is over: a moment is waited for that.
 Result<Target> EmbeddedService::find_target(std::string_view reference)
 {
     const auto deadline = sys::Deadline::after(kComesUp);
     Listed listed = TRY(find(reference));
+    // Polled: no lock is held while a launch is under way, and it is over in some fifty looks.
     while (ledger::is_active(listed.sandbox.state) &&
            listed.sandbox.state < ledger::State::running && listed.shim_alive &&
            !deadline.passed()) {
@@ -54,6 +59,7 @@ Result<Target> EmbeddedService::find_target(std::string_view reference)
         return fail(Code::unavailable,
                     listed.sandbox.name.str() + " has no living shim: run 'sandboxctl reconcile'");
     const SandboxId id = listed.sandbox.id;
+    // The same values as at its launch, put together anew: bindings are not stored.
     driver::Binding binding;
     binding.id = id;
     binding.name = listed.sandbox.name;
@@ -62,6 +68,7 @@ Result<Target> EmbeddedService::find_target(std::string_view reference)
     binding.run_dir = HostPath(host_.paths.run_of(id));
     binding.state_dir = HostPath(host_.paths.state_of(id));
     binding.cgroup = host_.cgroup_parent() + "/" + id.str();
+    // By id: the row above, not whatever has the name by now.
     auto plan = TRY(plan_of(id.str()));
     return Target{std::move(listed.sandbox), std::move(plan), std::move(binding)};
 }
@@ -71,6 +78,8 @@ Result<SessionResult> EmbeddedService::exec(const ExecRequest& request)
     const Target target = TRY(find_target(request.reference));
     TRY_VOID(expect_plan_of(target.sandbox, request.expect_plan));
     const auto unchanged = [&]() -> Status {
+        // Without an expected plan a sandbox that was started anew is as good: exec by name means
+        // what runs.
         if (request.expect_plan.empty()) return {};
         // Between our look and the gate it may have been replaced.
         const Listed now = TRY(find(target.sandbox.id.str()));
@@ -80,6 +89,7 @@ Result<SessionResult> EmbeddedService::exec(const ExecRequest& request)
     };
     if (request.terminal || request.attach == Attach::detached) {
         auto shim = TRY(reach_shim(target.sandbox.id));
+        // Once more after the shim answered: the connection belongs to one generation.
         TRY_VOID(unchanged());
         return exec_through_shim(target, request, std::move(shim));
     }
@@ -87,6 +97,8 @@ Result<SessionResult> EmbeddedService::exec(const ExecRequest& request)
     while (true) {
         auto result = exec_through_door(target, request, unchanged);
         // The door opens a moment after the state is written.
+        // Only these two: any other failure may come after the session began, and to begin it twice
+        // could run a command twice.
         const bool no_door = !result && (result.error().errnum() == ENOENT ||
                                          result.error().errnum() == ECONNREFUSED);
         if (!no_door || deadline.passed()) return result;
@@ -106,6 +118,8 @@ Result<SessionResult> EmbeddedService::attach(const AttachRequest& request)
     const bool service = request.session.empty() || request.session == shim::kServiceSession;
     shim::AttachSession message;
     message.session = service ? std::string(shim::kServiceSession) : request.session;
+    // The shim counts a terminal's bytes; -1, its default, stands for where the last attachment
+    // ended.
     if (request.out_offset) message.from = static_cast<std::int64_t>(*request.out_offset);
     message.rows = request.console.rows;
     message.cols = request.console.cols;
@@ -119,6 +133,7 @@ Result<SessionResult> EmbeddedService::attach(const AttachRequest& request)
         result = TRY(attend_terminal(std::move(answer.stream), request.console, opened->offset,
                                      std::move(result)));
     } else {
+        // Two positions, because the log mixes two streams that are counted apart.
         LogPosition from{request.out_offset, request.err_offset};
         // Of a detached session everything; of the main process, as others do, what comes now.
         if (from.out || from.err || !service) from = {from.out.value_or(0), from.err.value_or(0)};
@@ -127,6 +142,7 @@ Result<SessionResult> EmbeddedService::attach(const AttachRequest& request)
     }
     if (!service || !result.exit) return result;
     // The shim knows more than the stream can say: OOM, time-out, killed.
+    // The exit of the stream is true, only poorer: a shim that is gone by now changes nothing.
     if (!shim.send(shim::WaitRequest{})) return result;
     // Until it hangs up: by then the end is in the ledger too.
     while (true) {
@@ -147,6 +163,8 @@ Result<std::vector<SessionInfo>> EmbeddedService::sessions(std::string_view refe
     if (!ledger::is_active(listed.sandbox.state)) return fail(not_running(listed.sandbox));
     auto shim = TRY(reach_shim(listed.sandbox.id));
     std::vector<SessionInfo> list;
+    // Pages, because a packet is bounded: by number, so that sessions which come or go between two
+    // pages are neither shown twice nor missed.
     std::uint32_t after = 0;
     while (true) {
         TRY_VOID(shim.send(shim::ListSessions{after}));
@@ -170,6 +188,7 @@ Result<std::vector<SessionInfo>> EmbeddedService::sessions(std::string_view refe
             list.push_back(std::move(info));
             after = row.number;
         }
+        // An empty page with `more` would turn for ever.
         if (!rows->more || rows->rows.empty()) return list;
     }
 }

@@ -10,8 +10,10 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// A manifest has a few KiB.
 constexpr std::size_t kMostManifestBytes = 64U << 10;
 
+// A name and no path: the manifest may say which files, not where they lie.
 Result<GuestFile> file_of(const canon::Json& entry, const std::string& folder)
 {
     const auto name = entry.at("file").get<std::string>();
@@ -28,6 +30,7 @@ Result<GuestFiles> find_guest(const std::string& folder)
     const std::string path = folder + "/manifest.json";
     const std::string text = TRY_WITH(sys::read_file(path, kMostManifestBytes), path);
     const canon::Json json = TRY_WITH(canon::parse(text), path);
+    // The schema first: what follows relies on keys and types.
     const auto flaws = profile::check_schema("guest", json);
     if (!flaws.empty()) return fail(Code::corrupt, path + ": " + format(flaws.front()));
     GuestFiles guest;

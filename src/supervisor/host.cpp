@@ -24,6 +24,8 @@ Result<std::string> read_bounded(int fd)
 {
     std::string text;
     std::string chunk(16384, '\0');
+    // Read by hand and not by read_all(): one byte too many is no error here, the parser reports
+    // it.
     while (text.size() < kReadLimit) {
         const ssize_t count = read(fd, chunk.data(),
                                    std::min(chunk.size(), kReadLimit - text.size()));
@@ -42,6 +44,8 @@ Result<Found> judge(int fd, const std::string& path)
     struct stat status{};
     if (fstat(fd, &status) != 0) return fail_errno("fstat", path);
     if (S_ISREG(status.st_mode)) return Found::regular;
+    // A device other than /dev/null is refused like any file that is not regular: reading it might
+    // have effects.
     if (S_ISCHR(status.st_mode) && status.st_rdev == makedev(kNullMajor, kNullMinor)) {
         return Found::masked;
     }
@@ -50,7 +54,8 @@ Result<Found> judge(int fd, const std::string& path)
 
 Result<ProfileText> read_path(const std::string& path)
 {
-    // Non-blocking: a FIFO in place of a profile must not hang us.
+    // Non-blocking: a FIFO in place of a profile must not hang us. Links are followed: the path is
+    // the caller's own word.
     auto file = TRY(sys::open_file(path, O_RDONLY | O_NONBLOCK));
     if (TRY(judge(file.get(), path)) == Found::masked) {
         return fail(Code::not_found, path + " is masked (it is /dev/null)");
@@ -60,6 +65,7 @@ Result<ProfileText> read_path(const std::string& path)
 
 bool is_path(const std::string& reference)
 {
+    // As for podman and systemctl: no look at the disk decides what a word means.
     return reference.find('/') != std::string::npos || reference.ends_with(".toml");
 }
 
@@ -67,6 +73,7 @@ std::string program_cache_dir(const Paths& paths) { return paths.run; }
 
 }  // namespace
 
+// From load_host() on the config has one; without it (Need::ledger) the default still holds.
 std::string Host::cgroup_parent() const
 {
     return config.cgroup_parent.value_or(default_cgroup_parent(paths));
@@ -90,12 +97,15 @@ Result<Host> load_host(const Paths& paths, Freshness freshness)
         return fail(Code::invalid_argument, text);
     }
     host.config = std::move(*loaded.config);
+    // Fixed before the probe, which tries this very cgroup.
     if (!host.config.cgroup_parent) host.config.cgroup_parent = default_cgroup_parent(paths);
     host.probing = probe_settings(host.config, paths.program_dir);
     host.bundles = load_bundles(paths.bundles);
+    // A broken bundle goes into the meet and denies: leaving it out would permit more.
     host.policy = policy::EffectivePolicy::meet(host.bundles.bundles, host.bundles.broken);
     if (freshness == Freshness::probed) {
         host.snapshot = probe::probe(host.probing);
+        // May fail for a user without a runtime folder: then there is no cache.
         static_cast<void>(sys::make_dirs(program_cache_dir(paths)));
         // A cache that cannot be kept costs the next launch a probe, nothing else.
         static_cast<void>(
@@ -113,6 +123,8 @@ Result<ProfileText> read_profile(const Paths& paths, const std::string& referenc
     if (is_path(reference)) return read_path(reference);
     for (const std::string& folder : {paths.profiles, paths.vendor_profiles}) {
         auto text = read_path(folder + "/" + reference + ".toml");
+        // The operator's file alone counts, even a broken one: falling through to the vendor's
+        // would run something else than what lies there.
         if (text) return text;
         // ENOENT goes on to the vendor's file; a mask or an unreadable file stops here.
         if (text.error().errnum() != ENOENT) return text;

@@ -16,7 +16,8 @@
 
 namespace sandbox::supervisor {
 
-// What the resolver needs besides a profile. Past its loading nothing reads the host.
+// What the resolver needs besides a profile. Past its loading nothing reads the host. A value; may
+// be kept, but is of the moment it was loaded.
 struct Host {
     Paths paths;
     profile::OperatorConfig config;
@@ -30,13 +31,18 @@ struct Host {
     std::string secret_store() const;
 };
 
+// cached: a fresh probe cache is good enough; probed renews the cache.
 enum class Freshness { cached, probed };  // probed: find everything out again
 
-// A config that is wrong is an error that lists what is wrong: nothing runs under a guess.
+// A config that is wrong is Code::invalid_argument and lists what is wrong: nothing runs under a
+// guess. Blocks on the disk, and with a probe as long as its children take (they have
+// deadlines).
 [[nodiscard]] Result<Host> load_host(const Paths& paths, Freshness freshness);
 
 // PROFILE of the command line: with a slash or ending in .toml a path, "-" standard input, else a
 // name in profiles.d (the operator's file before the vendor's; a link to /dev/null masks it).
+// not_found, invalid_argument (no regular file). At most one byte more than a profile may have is
+// read.
 [[nodiscard]] Result<ProfileText> read_profile(const Paths& paths, const std::string& reference);
 
 }  // namespace sandbox::supervisor

@@ -19,6 +19,7 @@ namespace sandbox::supervisor {
 
 namespace {
 
+// Ceilings for files that the shim and the audit wrote: far above the largest of each.
 constexpr std::size_t kMostEvidenceBytes = 4U << 20;
 constexpr std::size_t kLongestAuditLine = 4U << 20;  // canon::Limits
 
@@ -45,6 +46,8 @@ Status for_each_line(const std::string& path, const std::function<bool(std::stri
         const ssize_t count = read(file->get(), chunk.data(), chunk.size());
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return fail_errno("read", path);
+        // An end without newline: a line whose writer was cut off, which the caller's decoder
+        // judges.
         if (count == 0) break;
         held.append(chunk, 0, static_cast<std::size_t>(count));
         std::size_t begin = 0;
@@ -70,11 +73,13 @@ constexpr std::uint64_t kRemovalNs = 60ULL * 1'000'000'000ULL;
 Result<bool> intend_removal(ledger::Ledger& ledger, const SandboxId& id,
                             const std::string& operation, const sys::ProcessIdentity& self)
 {
+    // The place where rm is killed by the crash sweep; see base/failpoint.hpp.
     failpoint("rm.before-intent");
     const auto now = TRY(ledger::now());
     auto transaction = TRY(ledger.begin());
     const auto sandbox = TRY(transaction.get(id));
     if (sandbox.state == ledger::State::deleted) return false;
+    // The claim and the wish in one commit: whoever finds the claim dead also finds why.
     TRY(transaction.claim({operation, id, "rm", "", self, "unwind", now.boottime_ns + kRemovalNs},
                           now, is_alive));
     TRY_VOID(transaction.set_desired(id, ledger::Desired::deleted));
@@ -87,6 +92,7 @@ Result<bool> intend_removal(ledger::Ledger& ledger, const SandboxId& id,
 
 std::string shown_state(const Listed& listed)
 {
+    // In this order: a restart rests in the ledger, and so does a sandbox that is only created.
     if (listed.restart_due_ns) return "restarting";
     if (ledger::rests(listed.sandbox)) {
         return std::string(ledger::to_string(listed.sandbox.state));
@@ -102,6 +108,7 @@ std::string state_text(const Listed& listed, std::int64_t boottime_ns)
     constexpr std::int64_t kNsInS = 1'000'000'000;
     const auto due = static_cast<std::int64_t>(*listed.restart_due_ns);
     if (due <= boottime_ns) return state;
+    // Rounded up: "in 0 s" would look like now.
     return state + " in " + std::to_string((due - boottime_ns + kNsInS - 1) / kNsInS) + " s";
 }
 
@@ -123,6 +130,7 @@ canon::Json summarize(const Listed& listed)
 canon::Json note_of(const std::string& path)
 {
     constexpr std::size_t kMostNote = 64U << 10;
+    // Null on any failure: the file is a help for people, nothing decides by it.
     const auto text = sys::read_file(path, kMostNote);
     if (!text) return nullptr;
     auto json = canon::parse(*text);
@@ -134,6 +142,7 @@ canon::Json ended_by(const Paths& paths, const ledger::Sandbox& sandbox)
 {
     if (!sandbox.exit) return nullptr;
     const canon::Json note = note_of(paths.state_of(sandbox.id) + "/" + shim::kEndName);
+    // A note of an earlier generation says nothing of this one.
     if (!note.is_object() || note.value("generation", 0U) != sandbox.generation) return "workload";
     return note.value("ended_by", std::string("workload"));
 }
@@ -155,10 +164,12 @@ Result<canon::Json> describe_sandbox(const Paths& paths, const Listed& listed)
     json["labels"] = TRY(canon::parse(s.labels));
     json["log_path"] = s.log_path;
     const bool runs = listed.shim_alive && ledger::is_active(s.state);
+    // Health is only true while somebody measures it.
     json["health"] = runs ? note_of(paths.run_of(s.id) + "/" + shim::kHealthName) : nullptr;
     json["restart"] = restart_json(listed);
     json["ended_by"] = ended_by(paths, s);
     json["controls"] = canon::Json::array();
+    // Written by the shim at the launch; none for a sandbox that never ran.
     const auto text = sys::read_file(paths.state_of(s.id) + "/evidence.json", kMostEvidenceBytes);
     if (text) json["controls"] = TRY(canon::parse(*text));
     return json;
@@ -168,10 +179,13 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
 {
     const OpenContext open = TRY(open_context(host.paths, host.cgroup_parent()));
     const auto self = TRY(sys::identity_of(getpid()));
+    // A fresh operation id: a second rm is a new request, not a repetition.
     const std::string operation = "rm-" + TRY(ledger::new_sandbox_id()).str();
     if (!TRY(intend_removal(ledger, id, operation, self))) return {};
     const auto sandbox = TRY(ledger.find(id));
+    // Read under the claim: nothing of it can change hands any more.
     auto entries = TRY(ledger.entries(id));
+    // Logs outlive the sandbox: `logs NAME` reads them until the row is pruned.
     std::erase_if(entries, [](const ledger::Entry& entry) {
         return entry.state == ledger::EntryState::undone ||
                entry.kind == ledger::EntryKind::log_files;
@@ -182,6 +196,8 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
     auto transaction = TRY(ledger.begin());
     TRY_VOID(transaction.finish(operation, self, "{}"));
     audit::Cleaned receipt;
+    // "Foreign" counts as undone: our object is gone, and what has its name now is not ours to
+    // remove.
     for (const auto* list : {&unwound.gone, &unwound.foreign}) {
         for (const ledger::Entry& entry : *list) {
             TRY_VOID(transaction.undone(entry.seq));
@@ -189,6 +205,8 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
                 {std::string(ledger::to_string(entry.kind)), entry.name, true, true, true});
         }
     }
+    // The claim ends and what is gone is recorded; the row stays, so that the next rm or reconcile
+    // finds the rest.
     if (!unwound.left.empty()) {
         TRY_VOID(transaction.commit());
         return fail(Code::conflict, "not removed: " + unwound.left.front().entry.name + ": " +
@@ -202,6 +220,7 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
     failpoint("rm.before-commit");
     TRY_VOID(transaction.commit());
     failpoint("rm.after-commit");
+    // After the commit: while a row exists, its logs may still be asked for.
     for (const ledger::Sandbox& old : forgotten) {
         TRY_VOID(sys::remove_tree_at(open.state.get(), "sandboxes/" + old.id.str()));
     }
@@ -211,6 +230,7 @@ Status remove_resting(const Host& host, ledger::Ledger& ledger, const SandboxId&
 
 Status record_reconcile(const Host& host, ledger::Ledger& ledger, const Report& report)
 {
+    // A pass that found nothing leaves no line: it runs on a timer.
     if (!report.found.empty()) {
         audit::Reconciled event;
         event.sandboxes = report.sandboxes;
@@ -245,6 +265,7 @@ Result<std::vector<audit::AuditRecord>> audit_of(const std::string& path, const 
     std::vector<audit::AuditRecord> records;
     std::optional<Error> broken;
     TRY_VOID(for_each_line(path, [&](std::string_view line) {
+        // Cheap first: most lines are of other sandboxes, and parsing them all is what takes time.
         if (line.find(id.str()) == std::string_view::npos) return true;
         const auto json = canon::parse(line);
         auto record = json ? audit::record_from_json(*json) : fail(json.error());
@@ -252,6 +273,7 @@ Result<std::vector<audit::AuditRecord>> audit_of(const std::string& path, const 
             broken = record.error();
             return false;
         }
+        // The id may stand elsewhere in a line, as in a reconcile's list.
         if (record->subject.id == id) records.push_back(std::move(*record));
         return true;
     }));

@@ -34,6 +34,7 @@ public:
 
     Status intend(const RunRequest& request)
     {
+        // The claim is this process's: if it dies half-way, reconcile takes over.
         self_ = TRY(sys::identity_of(getpid()));
         const std::array<ledger::Intent, 2> intents{
             ledger::Intent{EntryKind::state_dir,
@@ -41,15 +42,20 @@ public:
             ledger::Intent{EntryKind::log_files,
                            driver::resource_name(EntryKind::log_files, row_.id, "")}};
         failpoint("create.before-intent");
+        // Before anything new: a full disk must leave room to end what runs.
         TRY_VOID(ledger_.keep_reserve());
         auto transaction = TRY(ledger_.begin());
+        // First, so that a name that is taken fails before anything else is written.
         TRY_VOID(transaction.insert(row_));
         if (request.managed) {
             ledger::Managed managed = *request.managed;
             managed.sandbox = row_.id;
+            // In the same commit as the row: no moment in which a file's sandbox looks like a
+            // person's.
             TRY_VOID(transaction.set_managed(managed));
         }
         TRY(transaction.allocate_ids(row_.id, {host_.config.id_base, host_.config.id_ranges}));
+        // Undone in reverse: the logs' folder lies in the state folder.
         first_ = TRY(transaction.intend(row_.id, intents));
         TRY_VOID(transaction.set_state(row_.id, ledger::State::prepared));
         TRY(transaction.claim({operation_, row_.id, "create", row_.plan_digest, self_, "folders",
@@ -64,10 +70,13 @@ public:
     Status act()
     {
         const std::string state = host_.paths.state_of(row_.id);
+        // Makes the state folder on the way. Both intents are durable by now.
         TRY_VOID(sys::make_dirs(host_.paths.logs_of(row_.id)));
         failpoint("effect.created-folders");
         const auto folder = TRY(sys::open_dir(state));
         state_ = TRY(sys::identity_of_fd(folder.get()));
+        // The identity of what we made, so that reconcile removes this folder and no other of that
+        // name.
         const auto logs = TRY(sys::open_dir(host_.paths.logs_of(row_.id)));
         logs_ = TRY(sys::identity_of_fd(logs.get()));
         const auto file = TRY(sys::open_at2(folder.get(), "plan.json", O_WRONLY | O_CREAT | O_TRUNC,
@@ -82,6 +91,8 @@ public:
     Status finish()
     {
         auto transaction = TRY(ledger_.begin());
+        // observed() and the state in one commit: a `created` row always has its folders'
+        // identities.
         TRY_VOID(transaction.observed(first_, ledger::encode(state_)));
         TRY_VOID(transaction.observed(first_ + 1, ledger::encode(logs_)));
         TRY_VOID(transaction.set_state(row_.id, ledger::State::created));
@@ -96,6 +107,7 @@ public:
     // Nothing of it can run: it rests as a launch that failed does.
     Status give_up(const Error& why)
     {
+        // The folders stay until rm: what is there may tell why it failed.
         auto transaction = TRY(ledger_.begin());
         TRY_VOID(transaction.set_state(row_.id, ledger::State::failed));
         TRY_VOID(tell(transaction,
@@ -168,10 +180,13 @@ Result<plan::ExecutionPlan> stored_plan(const Host& host, const ledger::Sandbox&
     const std::string text = TRY_WITH(sys::read_file(sandbox.plan_path, kMostStoredPlan),
                                       "the plan of " + name);
     const auto stored = TRY_WITH(plan::decode_file(text), "the plan of " + name);
+    // The digest in the row is the one that policy was asked about; a file edited since must not
+    // run.
     if (stored.digest().str() != sandbox.plan_digest) {
         return fail(Code::denied, sandbox.plan_path + " is not the plan that " + name +
                                       " was made with: remove it and run its profile again");
     }
+    // Today's policy and facts decide: a digest proves identity, not permission.
     auto outcome = TRY_WITH(make_plan_again(host, text), "start " + name);
     if (auto* plan = std::get_if<plan::ExecutionPlan>(&outcome)) return std::move(*plan);
     return fail(Code::denied,

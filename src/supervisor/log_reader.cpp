@@ -16,8 +16,10 @@ namespace {
 
 Status follow(LogTail& tail, const LogSink& sink, const Listed& listed)
 {
+    // Without its shim nothing tells when the last line is written: what is there is given.
     if (!listed.shim_alive) return {};
     auto shim = sys::Pidfd::open(*listed.sandbox.shim);
+    // It ended between the look and here.
     if (!shim) return {};
     const sys::UniqueFd watch = TRY(watch_log(listed.sandbox.log_path));
     while (true) {

@@ -15,6 +15,7 @@ namespace {
 
 std::string absolute(const std::string& path)
 {
+    // Kept relative where the working folder has no name any more: the caller's open then fails.
     if (path.empty() || path.front() == '/') return path;
     std::array<char, 4096> cwd{};  // PATH_MAX
     if (getcwd(cwd.data(), cwd.size()) == nullptr) return path;
@@ -30,6 +31,7 @@ std::string without_trailing_slash(std::string path)
 std::string own_folder()
 {
     std::array<char, 4096> link{};  // PATH_MAX
+    // The kernel's own answer: argv[0] is the caller's to choose.
     const ssize_t length = readlink("/proc/self/exe", link.data(), link.size());
     if (length <= 0) return "/usr/bin";
     const std::string_view path(link.data(), static_cast<std::size_t>(length));
@@ -39,12 +41,13 @@ std::string own_folder()
 std::string xdg(const char* variable, const std::string& fallback)
 {
     const char* value = std::getenv(variable);
+    // An XDG variable that is not absolute is to be ignored (XDG Base Directory Specification).
     if (value != nullptr && value[0] == '/') return value;
     return fallback;
 }
 
-// Profiles that came with these programs: PREFIX/share beside PREFIX/bin, so that an installation works
-// wherever it was put. In a build tree there are none, and the system's hold.
+// Profiles that came with these programs: PREFIX/share beside PREFIX/bin, so that an installation
+// works wherever it was put. In a build tree there are none, and the system's hold.
 std::string vendor_folder(const Paths& paths)
 {
     constexpr std::string_view kPlace = "/share/sandbox/profiles.d";
@@ -61,6 +64,8 @@ Paths find_paths(const std::string& root)
     Paths paths;
     paths.root = without_trailing_slash(absolute(root));
     paths.program_dir = own_folder();
+    // Root never asks the environment: HOME of whoever called sudo is not where a host's state
+    // belongs.
     if (geteuid() == 0) {
         paths.config = paths.root + "/etc/sandbox/config.toml";
         paths.profiles = paths.root + "/etc/sandbox/profiles.d";
@@ -69,6 +74,7 @@ Paths find_paths(const std::string& root)
         paths.run = paths.root + "/run/sandbox";
     } else {
         const char* home = std::getenv("HOME");
+        // A folder that cannot exist: nothing is put into the working folder by mistake.
         const std::string base = home != nullptr ? home : "/nonexistent";
         const std::string uid = std::to_string(geteuid());
         paths.config = paths.root + xdg("XDG_CONFIG_HOME", base + "/.config") +
@@ -88,6 +94,7 @@ std::string default_cgroup_parent(const Paths& paths)
 {
     if (paths.root.empty()) return "/sandbox";
     constexpr std::size_t kPrefix = std::string_view("sha256:").size();
+    // 32 bits of the digest: two roots on one host do not meet by chance, and the name stays short.
     return "/sandbox-" + canon::digest(paths.root).substr(kPrefix, 8);
 }
 

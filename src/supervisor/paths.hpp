@@ -7,7 +7,7 @@
 #include "base/strong.hpp"
 
 // Where everything lives. `root` prefixes every path, so that a test or a second installation
-// shares nothing with the system's.
+// shares nothing with the system's. Nothing here looks whether anything exists.
 namespace sandbox::supervisor {
 
 inline constexpr const char* kDaemonSocket = "sandboxd.sock";  // below RUN

@@ -26,6 +26,7 @@ constexpr std::uint64_t kHold = 60'000'000'000;  // ns
 // 128 + 9 would claim that a signal was seen; 125 is "our failure" (design: exit codes).
 constexpr ledger::Exit kUnknownExit{125, 0, ledger::ExitReason::unknown, 0};
 
+// This process as the holder of claims, and the question whether another holder lives.
 struct Self {
     sys::ProcessIdentity identity;
     ledger::Alive alive;
@@ -34,10 +35,12 @@ struct Self {
 Result<Self> this_process(const std::string& boot_id)
 {
     Self self;
+    // Asked with the write lock held: only /proc and a pidfd, nothing that waits.
     self.identity = TRY(sys::identity_of(getpid()));
     self.alive = [boot_id](const sys::ProcessIdentity& identity) {
         if (identity.boot_id != boot_id) return false;
         const auto handle = sys::Pidfd::open(identity);
+        // In doubt it lives: nothing is taken from the living.
         return handle.has_value() && !handle->ended().value_or(false);
     };
     return self;
@@ -68,6 +71,7 @@ public:
 
     void apply(const Action& action)
     {
+        // Before acting: also what fails was found.
         report_.found.push_back({action.id, subject_of(action), action.why});
         switch (action.kind) {
         case Action::Kind::leave:
@@ -90,6 +94,7 @@ private:
 
     void note(const Action& action, const Status& status)
     {
+        // A failure is a line of the report, and the next sandbox is looked at.
         if (!status)
             report_.left.push_back({action.id, subject_of(action), status.error().message()});
     }
@@ -98,14 +103,17 @@ private:
     Status take_over(const SandboxId& id)
     {
         const std::string operation = "reconcile-" + TRY(ledger::new_sandbox_id()).str();
+        // From here on nobody else acts on it; what was seen before may be stale.
         const auto outcome = TRY(claim(id, operation));
         LedgerView view;
         if (auto sandbox = TRY(ledger_.find(id))) view.sandboxes.push_back(*std::move(sandbox));
         for (auto& entry : TRY(ledger_.entries(id))) {
             if (entry.state != ledger::EntryState::undone) view.open.push_back(std::move(entry));
         }
-        // Its holder was found dead or late by claim() itself: a fact of its own.
+        // Its holder was found dead or late by claim() itself: a fact of its own. The row says
+        // `lost` by now, so the view would not show it.
         if (outcome.previous) view.claims.push_back(*outcome.previous);
+        // No candidates: orphans are not claimed, and were looked at by the caller.
         auto observed = TRY(observe(view, {}, context_));
         if (outcome.previous) observed.holders[outcome.previous->operation] = Life::dead;
         for (const auto& action : diff(view, observed)) {
@@ -122,6 +130,7 @@ private:
     {
         const auto moment = TRY(ledger::now());
         auto transaction = TRY(ledger_.begin());
+        // The step is named for people: `ps` and a refused caller see what is being done.
         auto outcome = TRY(transaction.claim(
             {operation, id, "reconcile", "", self_.identity, "unwind", moment.boottime_ns + kHold},
             moment, self_.alive));
@@ -143,11 +152,13 @@ private:
         const auto unwound = driver::unwind(action.entries, context_);
         failpoint("reconcile.unwound");
         const bool all = unwound.left.empty();
-        // What could not be removed keeps the sandbox from being forgotten; the next one tries again.
+        // What could not be removed keeps the sandbox from being forgotten; the next one tries
+        // again.
         State rest = action.final_state;
         if (!all && rest == State::deleted) {
             rest = ledger::is_active(sandbox.state) ? State::dead : sandbox.state;
         }
+        // One commit: entries, exit and state agree at every moment.
         auto transaction = TRY(ledger_.begin());
         for (const auto* list : {&unwound.gone, &unwound.foreign}) {
             for (const auto& entry : *list) TRY_VOID(transaction.undone(entry.seq));
@@ -179,7 +190,8 @@ private:
 
     Status remove(const Orphan& orphan)
     {
-        // A launch that began after the view was read has its row by now.
+        // A launch that began after the view was read has its row by now: a row is older than its
+        // effects.
         if (TRY(ledger_.find(orphan.id))) {
             return fail(Code::conflict, "a ledger row came to be meanwhile");
         }
@@ -191,12 +203,14 @@ private:
         case OrphanKind::run_dir: entry.kind = ledger::EntryKind::run_dir; break;
         case OrphanKind::state_dir: entry.kind = ledger::EntryKind::state_dir; break;
         }
+        // No row, so no claim: whoever is second finds nothing left to remove.
         std::vector<Entry> entries{entry};
         if (orphan.kind == OrphanKind::state_dir) {
             // With its logs: there is no row left by which anybody could ask for them.
             Entry logs = entry;
             logs.kind = ledger::EntryKind::log_files;
             logs.name = driver::resource_name(logs.kind, orphan.id, "");
+            // Higher seq, undone first: it lies inside.
             logs.seq = 1;
             entries.push_back(std::move(logs));
         }
@@ -220,6 +234,7 @@ Result<Report> apply(Ledger& ledger, const driver::ResourceContext& context, con
     report.sandboxes = view.sandboxes.size();
     const auto actions = diff(view, observed);
     if (actions.empty()) return report;
+    // Only with something to do: to identify ourselves reads /proc.
     Applier applier(ledger, context, TRY(this_process(context.boot_id)), report);
     for (const auto& action : actions) applier.apply(action);
     return report;
@@ -229,11 +244,15 @@ Result<Report> apply(Ledger& ledger, const driver::ResourceContext& context, con
 
 Result<Report> reconcile(Ledger& ledger, const driver::ResourceContext& context)
 {
+    // Nothing is undone on the word of a damaged ledger.
     TRY_VOID(ledger.check());
+    // Candidates before the ledger: an object that is seen had its row when the ledger is read
+    // later. The other way round a fresh launch would look like an orphan.
     auto candidates = TRY(find_candidates(context));
     const auto view = TRY(read_view(ledger));
     const auto observed = TRY(observe(view, std::move(candidates), context));
     Report report = TRY(apply(ledger, context, view, observed));
+    // After all: an empty cgroup that is left would be the only trace of sandboxd at rest.
     // A shim that was killed could not leave its cgroup; busy ones stay.
     TRY_VOID(
         sys::cgroup::remove_if_empty(context.cgroups, driver::shims_cgroup(context.cgroup_parent)));
@@ -245,6 +264,7 @@ Result<Report> reconcile_one(Ledger& ledger, const driver::ResourceContext& cont
                              const SandboxId& id)
 {
     LedgerView view;
+    // Not asked for: without candidates no orphan is judged.
     view.has_history = true;
     auto sandbox = TRY(ledger.find(id));
     if (!sandbox) return fail(Code::not_found, "no sandbox has the id " + id.str());

@@ -16,7 +16,7 @@
 // difference. diff() is pure; observe() and apply() are its hands.
 namespace sandbox::supervisor {
 
-// What the ledger holds.
+// What the ledger holds, as it was read. A value; diff() may be given any.
 struct LedgerView {
     std::vector<ledger::Sandbox> sandboxes;  // deleted ones included
     std::vector<ledger::Entry> open;         // not undone
@@ -25,6 +25,7 @@ struct LedgerView {
     bool has_history = false;
 };
 
+// What can be left without a row, for instance when the ledger's file was lost.
 enum class OrphanKind { cgroup, run_dir, state_dir };
 
 // A thing with a name of our form (32 hex digits) that no ledger row stands behind.
@@ -42,7 +43,7 @@ struct Orphan {
 
 enum class Life { dead, alive };
 
-// What the kernel shows.
+// What the kernel shows. Missing entries count as dead.
 struct Observed {
     std::map<SandboxId, Life> shims;         // of sandboxes that have a shim identity
     std::map<std::string, Life> holders;     // of active claims, by operation
@@ -50,6 +51,7 @@ struct Observed {
     std::vector<Orphan> orphans;  // diff() drops those the ledger knows
 };
 
+// One verdict. `why` is for people and never empty.
 struct Action {
     enum class Kind {
         leave,           // it lives, or somebody who lives is acting on it
@@ -69,7 +71,8 @@ struct Action {
     bool operator==(const Action&) const = default;
 };
 
-// In a stable order: sandboxes as listed, then orphans. A clean sandbox gives no action.
+// In a stable order: sandboxes as listed, then orphans. A clean sandbox gives no action. Doing the
+// actions and asking again gives nothing (what was left alone is reported again).
 std::vector<Action> diff(const LedgerView& ledger, const Observed& observed);
 
 struct ReportLine {
@@ -88,6 +91,7 @@ struct Report {
     bool clean() const noexcept { return found.empty(); }
 };
 
+// Several reads, not one transaction: each sandbox is looked at again under its claim.
 [[nodiscard]] Result<LedgerView> read_view(ledger::Ledger& ledger);
 // Names of our form below RUN, STATE/sandboxes and the cgroup parent. Called before the ledger is
 // read: what exists was intended earlier.
@@ -103,7 +107,8 @@ struct Report {
                                        const driver::ResourceContext& context);
 
 // One sandbox only: for rm, and for take-over by an embedded verb. Does nothing to one whose shim
-// lives or that somebody alive holds.
+// lives or that somebody alive holds. not_found: no such row. Without check(): the way to a start
+// must not read the whole file.
 [[nodiscard]] Result<Report> reconcile_one(ledger::Ledger& ledger,
                                            const driver::ResourceContext& context,
                                            const SandboxId& id);

@@ -48,6 +48,7 @@ std::vector<Entry> to_unwind(const Sandbox& sandbox, const std::vector<Entry>& o
 {
     const bool removed = is_to_be_removed(sandbox);
     std::vector<Entry> entries;
+    // Removed: all but the logs, which outlive it; else only what exists for a run.
     std::copy_if(open.begin(), open.end(), std::back_inserter(entries), [&](const Entry& entry) {
         return removed ? entry.kind != EntryKind::log_files : !driver::outlives_run(entry.kind);
     });
@@ -58,6 +59,7 @@ State resting_state(const Sandbox& sandbox)
 {
     if (is_to_be_removed(sandbox)) return State::deleted;
     if (!ledger::is_active(sandbox.state)) return sandbox.state;
+    // An exit that was recorded stands, though the shim died before it could say `stopped`.
     return sandbox.exit && ledger::may_become(sandbox.state, State::stopped) ? State::stopped
                                                                              : State::dead;
 }
@@ -81,6 +83,8 @@ std::string reason_to_unwind(const Subject& subject)
     const Sandbox& sandbox = subject.sandbox;
     const auto unwindable = to_unwind(sandbox, subject.open);
     const bool active = ledger::is_active(sandbox.state);
+    // An active sandbox without a living holder is unwound even if it owns nothing: its state is a
+    // lie.
     if (subject.claim != nullptr && (active || !unwindable.empty())) {
         return "whoever did \"" + subject.claim->verb + "\" (" + subject.claim->step +
                ") is gone or late";
@@ -99,10 +103,12 @@ void judge(const Subject& subject, const Observed& observed, std::vector<Action>
     Action action;
     action.id = sandbox.id;
     const bool lives = is_alive(observed.shims, sandbox.id);
+    // Alive but late is not held: it was told its deadline, and must stop when it lost the claim.
     const bool held = subject.claim != nullptr &&
                       is_alive(observed.holders, subject.claim->operation) &&
                       observed.boottime_ns <= subject.claim->deadline_ns;
     action.why = reason_to_unwind(subject);
+    // Whoever lives keeps what it has, whatever else looks wrong.
     if (held || lives) {
         if (!held && subject.claim != nullptr) {
             action.kind = Action::Kind::release_claim;
@@ -111,6 +117,7 @@ void judge(const Subject& subject, const Observed& observed, std::vector<Action>
                          "\" is gone or late; the sandbox lives";
             actions.push_back(std::move(action));
         } else if (held && !lives && !action.why.empty()) {
+            // Only a difference that somebody is just closing is worth a line.
             action.kind = Action::Kind::leave;
             action.why = "process " + std::to_string(subject.claim->holder.pid) + " does " +
                          subject.claim->verb;
@@ -122,6 +129,7 @@ void judge(const Subject& subject, const Observed& observed, std::vector<Action>
         action.kind = Action::Kind::unwind;
         action.entries = to_unwind(sandbox, subject.open);
         action.final_state = resting_state(sandbox);
+        // A generation always ends with an exit: who waits must get an answer.
         action.record_unknown_exit = ledger::is_active(sandbox.state) && !sandbox.exit;
         actions.push_back(std::move(action));
     } else if (subject.claim != nullptr) {
@@ -132,7 +140,8 @@ void judge(const Subject& subject, const Observed& observed, std::vector<Action>
     }
 }
 
-// Why it is not provably ours; empty: it is.
+// Why it is not provably ours; empty: it is. All that speaks against it must fail: a wrong removal
+// cannot be undone, a wrong report costs a line.
 std::string doubt(const Orphan& orphan, const LedgerView& ledger)
 {
     if (!ledger.has_history) return "this ledger is new and knows nothing of what came before it";
@@ -168,6 +177,7 @@ std::vector<Action> diff(const LedgerView& ledger, const Observed& observed)
         }
         judge(subject, observed, actions);
     }
+    // Asked again here: the orphans were found without the ledger's lock.
     for (const auto& orphan : observed.orphans) {
         if (known.contains(orphan.id)) continue;
         Action action;

@@ -20,6 +20,7 @@ Life life_of(const sys::ProcessIdentity& identity, const std::string& boot_id)
     if (!handle) {
         const Code code = handle.error().code();
         // When in doubt (no descriptors left, …) it lives: nothing is taken from the living.
+        // not_found: no such process; foreign: the number belongs to another one now.
         return code == Code::not_found || code == Code::foreign ? Life::dead : Life::alive;
     }
     return handle->ended().value_or(false) ? Life::dead : Life::alive;
@@ -33,6 +34,7 @@ Result<std::vector<std::string>> ids_in(int root, const std::string& path)
         if (folder.error().code() == Code::not_found) return std::vector<std::string>{};
         return fail(folder.error());
     }
+    // Beyond any real folder; a bound on memory.
     auto names = TRY(sys::list_dir(folder->get(), 1U << 20));
     std::erase_if(names, [](const std::string& name) { return !ledger::is_sandbox_id(name); });
     return names;
@@ -40,6 +42,7 @@ Result<std::vector<std::string>> ids_in(int root, const std::string& path)
 
 bool owned_by_us(int root, const std::string& path)
 {
+    // S_ISDIR and no following: a link under one of our names is not our folder.
     struct stat info{};
     return fstatat(root, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
            info.st_uid == geteuid() && S_ISDIR(info.st_mode);
@@ -54,6 +57,7 @@ bool exists(int root, const std::string& path)
 Status examine(Orphan& orphan, const driver::ResourceContext& context)
 {
     const auto name = [&](EntryKind kind) { return driver::resource_name(kind, orphan.id, ""); };
+    // Their command line carries the id, so they are found even if the ledger lost them.
     for (const auto kind : {EntryKind::shim_process, EntryKind::log_worker}) {
         const auto processes = TRY(driver::find_by_argument(name(kind)));
         orphan.live_process = orphan.live_process || !processes.empty();
@@ -71,6 +75,7 @@ Status examine(Orphan& orphan, const driver::ResourceContext& context)
     const auto processes = TRY(tree.processes());
     orphan.populated = !processes.empty();
     orphan.owned_by_us = !tree.empty();
+    // In every hierarchy: one folder that is not ours makes all of it doubtful.
     for (const auto& folder : tree.folders()) orphan.owned_by_us &= owned_by_us(AT_FDCWD, folder);
     orphan.has_our_folder = exists(context.run_root, name(EntryKind::run_dir)) ||
                             exists(context.state_root, name(EntryKind::state_dir));
@@ -91,9 +96,11 @@ Result<LedgerView> read_view(ledger::Ledger& ledger)
 
 Result<std::vector<Orphan>> find_candidates(const driver::ResourceContext& context)
 {
-    // Cgroups come first: a folder of the same id is part of the proof that a cgroup is ours.
+    // Cgroups come first: a folder of the same id is part of the proof that a cgroup is ours, and
+    // it is removed after.
     std::vector<Orphan> found;
     std::set<std::string> cgroups;
+    // In v1 each hierarchy has a folder of its own, and a crash may leave any of them.
     for (const auto& hierarchy : context.cgroups.hierarchies) {
         const auto names = TRY(ids_in(AT_FDCWD, hierarchy.mount + context.cgroup_parent));
         cgroups.insert(names.begin(), names.end());
@@ -120,6 +127,7 @@ Result<Observed> observe(const LedgerView& view, std::vector<Orphan> candidates,
     std::set<SandboxId> known;
     for (const auto& sandbox : view.sandboxes) {
         known.insert(sandbox.id);
+        // A deleted one keeps the identity of its last shim, which is history.
         if (sandbox.shim && sandbox.state != ledger::State::deleted) {
             observed.shims[sandbox.id] = life_of(*sandbox.shim, context.boot_id);
         }

@@ -23,7 +23,9 @@
 #include "resolve/resolve.hpp"
 #include "supervisor/reconcile.hpp"
 
-// What a client may ask of sandboxes; the same in process and, later, over a socket.
+// What a client may ask of sandboxes; the same in process and over the daemon's socket. Everything
+// here is a value or borrowed for the length of one call; a reference is a name or an unambiguous
+// id prefix.
 namespace sandbox::supervisor {
 
 // A profile as a person named it, already read.
@@ -45,9 +47,12 @@ struct ProfileErrors {
     std::vector<Diagnostic> diagnostics;
 };
 
-// Exactly one of: a plan, the reasons there is none, a profile that does not parse.
+// Exactly one of: a plan, the reasons there is none (all of them, in a stable order), a profile
+// that does not parse.
 using PlanOutcome = std::variant<plan::ExecutionPlan, std::vector<resolve::Denial>, ProfileErrors>;
 
+// foreground: the call lasts as long as the workload or session, and carries its streams; detached:
+// it returns as soon as that runs.
 enum class Attach { foreground, detached };
 enum class Keep { until_removed, remove_on_exit };
 enum class Stdin { closed, open };
@@ -60,10 +65,12 @@ struct Steer {
     std::uint16_t rows = 0;
     std::uint16_t cols = 0;
 };
+// Borrowed by a call; asked from the thread of that call only.
 class Steering {
 public:
     virtual ~Steering() = default;
     virtual int fd() const = 0;  // readable when next() has something
+    // The next one, without waiting; nothing when there is none.
     virtual std::optional<Steer> next() = 0;
 };
 
@@ -76,16 +83,17 @@ struct Console {
     bool terminal = false;  // in and out are a terminal in raw mode, rows and cols its size
     std::uint16_t rows = 0;
     std::uint16_t cols = 0;
-    std::string term;         // $TERM of the caller
+    std::string term;  // $TERM of the caller
     std::string detach_keys;  // bytes that end an attachment and nothing else; empty: none
     Steering* steering = nullptr;
 };
 
+// A launch. A request whose `resolved` holds no plan is recorded in the audit log and refused.
 struct RunRequest {
     explicit RunRequest(PlanOutcome outcome) : resolved(std::move(outcome)) {}
 
     PlanOutcome resolved;  // from plan() or plan_again()
-    std::string name;      // empty: "<profile>-<6 hex>"
+    std::string name;  // empty: "<profile>-<6 hex>"
     Attach attach = Attach::foreground;
     Keep keep = Keep::until_removed;
     Stdin stdin_mode = Stdin::closed;
@@ -93,12 +101,13 @@ struct RunRequest {
     std::optional<ledger::Managed> managed;  // desired state: recorded with the sandbox
 };
 
+// 125 is "our failure" until a workload has given its own (podman's habit; docs/api.md).
 struct RunResult {
     SandboxId id;
     SandboxName name;
     std::optional<ledger::Exit> exit;  // nothing when detached
-    int exit_status = 125;             // what the program exits with
-    std::string why;                   // of a failed launch
+    int exit_status = 125;  // what the program exits with
+    std::string why;  // of a failed launch
 };
 
 // A further process in a running sandbox, in a leaf, a session and under limits of its own.
@@ -107,7 +116,7 @@ struct ExecRequest {
     std::vector<std::string> argv;
     std::map<std::string, std::string> env;
     std::optional<profile::User> user;  // the profile's when not said; others are refused
-    std::string cwd;                    // empty: the profile's
+    std::string cwd;  // empty: the profile's
     std::optional<std::chrono::milliseconds> timeout;
     Attach attach = Attach::foreground;
     bool terminal = false;
@@ -133,6 +142,7 @@ struct SessionResult {
     std::uint64_t err_offset = 0;
 };
 
+// A session as it was when asked; offsets are bytes of its streams so far.
 struct SessionInfo {
     std::string session;  // "s2"
     std::vector<std::string> argv;
@@ -140,7 +150,7 @@ struct SessionInfo {
     bool running = false;
     bool attached = false;
     std::int32_t pid = 0;  // on the host; 0 when ended
-    std::string started;   // RFC 3339
+    std::string started;  // RFC 3339
     std::uint64_t out_offset = 0;
     std::uint64_t err_offset = 0;
     std::optional<ledger::Exit> exit;
@@ -222,6 +232,7 @@ struct ApplyResult {
     std::vector<Applied> items;  // files in order, then what goes
 };
 
+// One row of `ps`. `shim_alive` is of the moment of the look.
 struct Listed {
     ledger::Sandbox sandbox;
     bool shim_alive = false;
@@ -233,9 +244,15 @@ struct LogQuery {
     std::string reference;
     bool follow = false;
 };
-// One stored record as shim/log_record.hpp writes it, without its newline. Returning false ends the call.
+// One stored record as shim/log_record.hpp writes it, without its newline. Returning false ends the
+// call.
 using LogSink = std::function<bool(std::string_view record)>;
 
+// The verbs. Blocking calls, one at a time; an object belongs to one thread. Errors, unless a verb
+// says more: not_found and conflict (ambiguous) for the reference, conflict when the sandbox's
+// state does not allow the verb or somebody else holds it, unavailable when its shim or the service
+// is gone, denied when policy or a control says no, and the ledger's own (corrupt, io,
+// resource_exhausted).
 class SandboxService {
 public:
     SandboxService() = default;
@@ -243,14 +260,16 @@ public:
     SandboxService& operator=(const SandboxService&) = delete;
     virtual ~SandboxService() = default;
 
-    // Resolves against this host, or against a snapshot saved elsewhere.
+    // Resolves against this host, or against a snapshot saved elsewhere. Pure but for what the
+    // service read when it was opened. A refusal is an outcome, not an Error.
     [[nodiscard]] virtual Result<PlanOutcome> plan(const ProfileText& profile,
                                                    const Adjustments& adjustments,
                                                    const facts::CapabilitySnapshot* elsewhere) = 0;
     // Resolves the request a plan file carries again; a different result names the keys.
     [[nodiscard]] virtual Result<PlanOutcome> plan_again(std::string_view plan_file) = 0;
 
-    // Blocks until the workload ends, or, detached, until it runs.
+    // Blocks until the workload ends, or, detached, until it runs. already_exists: the name is
+    // taken; resource_exhausted: as many run as may, no ids, or no disk.
     [[nodiscard]] virtual Result<RunResult> run(const RunRequest& request) = 0;
     // Everything up to the gate's first step: ledger row, ids, plan. Nothing runs.
     [[nodiscard]] virtual Result<RunResult> create(const RunRequest& request) = 0;
@@ -277,20 +296,29 @@ public:
     // no other; the call itself fails only when nothing could be looked at.
     [[nodiscard]] virtual Result<ApplyResult> apply(const ApplyRequest& request) = 0;
 
+    // Never waits for a writer: what was committed when it was asked.
     [[nodiscard]] virtual Result<std::vector<Listed>> list(bool all) = 0;
     [[nodiscard]] virtual Result<canon::Json> inspect(std::string_view reference) = 0;
     [[nodiscard]] virtual Result<plan::ExecutionPlan> plan_of(std::string_view reference) = 0;
     // Oldest first; with follow until the sandbox has ended and its last line is written.
     [[nodiscard]] virtual Status logs(const LogQuery& query, const LogSink& sink) = 0;
 
+    // Idempotent: success for what has ended. Blocks up to the time-out (the profile's when not
+    // said), then the workload is killed.
     [[nodiscard]] virtual Status stop(std::string_view reference,
                                       std::optional<std::chrono::milliseconds> timeout) = 0;
+    // One signal to the main process, and no waiting for what comes of it.
     [[nodiscard]] virtual Status kill(std::string_view reference, int signal) = 0;
+    // Blocks until the present generation has its exit; at once when it has.
     [[nodiscard]] virtual Result<ledger::Exit> wait(std::string_view reference) = 0;
     enum class Force { no, yes };
+    // Removes row and folders, keeps the logs. Force ends what runs first, in any state; without it
+    // a running one is conflict. Idempotent towards another rm at the same time.
     [[nodiscard]] virtual Status remove(std::string_view reference, Force force) = 0;
 
+    // Full reconcile; see reconcile.hpp. Safe at any time.
     [[nodiscard]] virtual Result<Report> reconcile() = 0;
+    // The first break of the chain, or nothing; `head` becomes the head found in the file.
     [[nodiscard]] virtual Result<std::optional<audit::Broken>> verify_audit(audit::Head& head) = 0;
 };
 

@@ -16,15 +16,19 @@
 // A shim as its supervisor sees it: started, asked, waited for.
 namespace sandbox::supervisor {
 
+// One seqpacket connection. Move-only, one thread. Nothing is retried: the shim remembers no
+// requests, so only the caller knows what may be said twice.
 class ShimConnection {
 public:
     explicit ShimConnection(sys::UniqueFd socket) : socket_(std::move(socket)) {}
 
-    // Of a running sandbox; Code::not_found when nobody listens.
+    // Of a running sandbox; blocks up to 5 s for its greeting. not_found: nobody listens;
+    // unavailable: it is about to end.
     [[nodiscard]] static Result<ShimConnection> open(const std::string& run_dir);
 
     [[nodiscard]] Status send(const shim::Request& request, std::span<const int> fds = {});
-    // Nothing at the end of the connection: the shim is gone.
+    // Nothing at the end of the connection: the shim is gone. deadline_exceeded; corrupt for a
+    // packet that does not decode.
     [[nodiscard]] Result<std::optional<shim::Reply>> receive(sys::Deadline deadline);
     int fd() const noexcept { return socket_.get(); }
 
@@ -32,6 +36,7 @@ private:
     sys::UniqueFd socket_;
 };
 
+// A shim that has been given nothing yet: dropping this ends it.
 struct FreshShim {
     ShimConnection connection;
     sys::Pidfd process;
@@ -45,7 +50,8 @@ struct FreshShim {
 // Says that the intents of the submitted request are durable: the shim acts from here on.
 [[nodiscard]] Status release(ShimConnection& connection);
 
-// Hands over the request, before its intents are committed; `fds` are stdin, stdout, stderr as far as the request names them.
+// Hands over the request, before its intents are committed; `fds` (borrowed) are stdin, stdout,
+// stderr as far as the request names them. The shim prepares, and waits for release().
 [[nodiscard]] Status submit(ShimConnection& connection, const shim::LaunchRequest& request,
                             std::span<const int> fds);
 

@@ -18,6 +18,7 @@ Error does_not_run(const ledger::Sandbox& sandbox)
 
 Status expect_accepted(ShimConnection& connection, const shim::Request& request)
 {
+    // Strictly one answer for one request: a connection carries one conversation.
     TRY_VOID(connection.send(request));
     const auto reply = TRY(connection.receive(sys::Deadline::after(kShimAnswer)));
     if (reply && std::holds_alternative<shim::Accepted>(*reply)) return {};

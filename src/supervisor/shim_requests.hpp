@@ -10,7 +10,7 @@ namespace sandbox::supervisor {
 
 inline constexpr Millis kShimAnswer{10'000};  // docs/protocol.md: reply deadline
 
-// Active by the ledger, and nobody is there.
+// Active by the ledger, and nobody is there: only a reconcile can say what became of it.
 Error dead_shim(const ledger::Sandbox& sandbox);
 // "NAME does not run (state …)".
 Error does_not_run(const ledger::Sandbox& sandbox);

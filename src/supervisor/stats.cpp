@@ -19,7 +19,11 @@ constexpr std::uint64_t kNoLimit = 1ULL << 62;
 std::optional<std::uint64_t> limit(const sys::cgroup::CgroupTree& tree,
                                    const std::string& controller, const char* v1, const char* v2)
 {
+    // v1's name first: where both hierarchies exist the controllers are in v1 (facts), and a file
+    // that is not there costs one failed open.
     for (const char* file : {v1, v2}) {
+        // The first file that exists decides: no limit in it is no limit, not a reason to ask the
+        // other.
         if (const auto text = tree.read(controller, file)) return parse_limit(*text);
     }
     return std::nullopt;
@@ -44,6 +48,7 @@ std::optional<std::uint64_t> parse_limit(std::string_view text)
 
 Result<Stats> read_stats(const ledger::Sandbox& sandbox, const std::string& workload_cgroup)
 {
+    // Of today's mounts, not of the launch's: a hierarchy that is gone has no numbers.
     const sys::cgroup::Host host = TRY(driver::host_cgroups());
     const auto tree = TRY(sys::cgroup::CgroupTree::find(host, workload_cgroup));
     if (tree.empty())
@@ -52,6 +57,7 @@ Result<Stats> read_stats(const ledger::Sandbox& sandbox, const std::string& work
     Stats stats;
     stats.id = sandbox.id;
     stats.name = sandbox.name;
+    // Before the numbers would be as good; the distance between two looks is what counts.
     stats.moment_ns = static_cast<std::uint64_t>(sys::boottime_ns());
     stats.memory_bytes = usage.memory_bytes;
     stats.memory_peak = usage.memory_peak;

@@ -18,6 +18,7 @@ StdinPump::StdinPump(sys::UniqueFd pipe) : pipe_(std::move(pipe))
 {
     if (!pipe_.valid()) return;
     // A workload that closed its input is no reason for us to die.
+    // Of the whole process: sandboxctl owns it. A library call in a daemon never comes here.
     std::signal(SIGPIPE, SIG_IGN);
     static_cast<void>(sys::set_nonblocking(pipe_.get()));
 }
@@ -35,10 +36,12 @@ int StdinPump::output() const noexcept
 void StdinPump::read_more()
 {
     held_.resize(kChunk);
+    // Called after POLLIN, so it does not wait; a terminal gives a line at a time.
     const ssize_t count = read(STDIN_FILENO, held_.data(), held_.size());
     held_.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
     if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) {
         at_end_ = true;
+        // The workload reads its end of file from the closed pipe, not from us.
         pipe_.reset();
     }
 }
@@ -49,6 +52,7 @@ void StdinPump::write_more()
     if (count > 0)
         held_.erase(0, static_cast<std::size_t>(count));
     else if (count < 0 && errno != EINTR && errno != EAGAIN)
+        // It closed its input, or is gone: what was typed has no reader any more.
         pipe_.reset();
 }
 

@@ -11,11 +11,13 @@ namespace sandbox::supervisor {
 // for reading and output() for writing; both are -1 when there is nothing to wait for.
 class StdinPump {
 public:
-    // An invalid descriptor: nothing is read, nothing passed on.
+    // An invalid descriptor: nothing is read, nothing passed on. A valid one makes this process
+    // ignore SIGPIPE.
     explicit StdinPump(sys::UniqueFd pipe);
 
     int input() const noexcept;
     int output() const noexcept;
+    // Call only after poll(2) said that input() or output() is ready.
     void read_more();
     void write_more();
 
