@@ -16,6 +16,7 @@ namespace sandbox::shim {
 
 namespace {
 
+// What canon::parse takes at most; no line of ours can be longer.
 constexpr std::size_t kLongestLine = 4U << 20;  // canon::Limits
 constexpr std::size_t kUsualLine = 64U << 10;  // far above what a line takes; else it is read again
 
@@ -26,7 +27,8 @@ audit::Head to_audit(const ledger::AuditHead& head)
 }
 
 // The sequence number of the last whole line, and where it ends: a torn tail of an interrupted
-// flush is cut off, since its lines are still queued.
+// flush is cut off, since its lines are still queued. Found from the end: the log only grows, and
+// reading all of it would make each flush slower than the last.
 struct Tail {
     std::uint64_t seq = 0;
     off_t end = 0;
@@ -49,6 +51,7 @@ Result<Tail> find_tail(int file)
     off_t from = 0;
     std::size_t last = std::string::npos;
     std::size_t before = std::string::npos;
+    // First the usual case; only a line longer than that makes the second, larger read.
     for (const std::size_t most : {kUsualLine, kLongestLine + 1}) {
         from = std::max<off_t>(0, status.st_size - static_cast<off_t>(most));
         text = TRY(read_range(file, from, status.st_size));
@@ -80,6 +83,8 @@ Result<Tail> find_tail(int file)
 Status queue_audit(ledger::Ledger& ledger, ledger::Transaction& transaction,
                    const audit::Subject& subject, std::vector<audit::Body> bodies)
 {
+    // Read through the transaction's own connection: the head cannot move before the commit.
+    // Chained here and not at the flush: the order of the chain is the order of the commits.
     ledger::AuditHead stored = TRY(ledger.audit_head());
     audit::Head head = to_audit(stored);
     for (audit::Body& body : bodies) {
@@ -97,7 +102,9 @@ Status flush_audit(ledger::Ledger& ledger, const std::string& state_root)
     auto folder = TRY(sys::open_dir(state_root));
     auto file = TRY(
         sys::open_at2(folder.get(), kAuditName, O_RDWR | O_CREAT | O_APPEND, 0600, sys::kBeneath));
+    // One writer of the file at a time; ends with the descriptor, also by a kill.
     if (flock(file.get(), LOCK_EX) != 0) return fail_errno("flock", kAuditName);
+    // Asked under the lock: what another flush has just written is gone from the queue.
     const auto queued = TRY(ledger.queued_audit());
     if (queued.empty()) return {};
     const Tail tail = TRY(find_tail(file.get()));
@@ -109,6 +116,7 @@ Status flush_audit(ledger::Ledger& ledger, const std::string& state_root)
     failpoint("audit.before-write");
     TRY_VOID(sys::write_all(file.get(), text));
     failpoint("audit.written");
+    // Durable in the file before the queue forgets: at each moment one of the two has the line.
     if (fdatasync(file.get()) != 0) return fail_errno("fdatasync", kAuditName);
     // Before the next line: its commit then pays for the new WAL's header, not the next launch.
     TRY_VOID(ledger.compact(ledger::CompactWhen::large));

@@ -12,6 +12,8 @@ using canon::Json;
 constexpr int kLargestSignal = 64;                     // SIGRTMAX, signal(7)
 constexpr std::uint64_t kLongestStopMs = 3'153'600'000'000;  // 100 years, as a profile may say
 
+// Members in any order: the canonical form sorts them.
+// One operator a message; a new one does not compile until it stands here.
 struct ToJson {
     Json operator()(const SignalRequest& r) const
     {
@@ -113,11 +115,13 @@ struct ToJson {
 };
 
 // The object's members, each asked for once; `complete` is false when one was missing, of another
-// type, out of bounds, or not asked for.
+// type, out of bounds, or not asked for. Nothing fails before the end, so that each message is read
+// in one go.
 class Members {
 public:
     explicit Members(const Json& object) : object_(object) {}
 
+    // Each getter gives something usable and remembers what was wrong.
     std::string text(const char* key)
     {
         const Json* value = take(key);
@@ -164,10 +168,13 @@ public:
     }
     bool is_null(const char* key)
     {
+        // Taken only if it is null; else it is left to object().
         const auto it = object_.find(key);
         return it != object_.end() && it->is_null() && take(key) != nullptr;
     }
     void refuse() { good_ = false; }
+    // Counted, not looked up: a member that nobody asked for is one that we do not understand, and
+    // it might narrow what is asked.
     bool complete() const { return good_ && taken_ == object_.size(); }
 
 private:
@@ -187,6 +194,7 @@ private:
 ledger::Exit take_exit(Members& members)
 {
     ledger::Exit exit;
+    // Bounds of wait(2) and signal(7), as in the ledger.
     exit.code = static_cast<std::int32_t>(members.number("code", 0, 255));
     exit.signal = static_cast<std::int32_t>(members.number("signal", 0, kLargestSignal));
     const auto reason = ledger::parse_exit_reason(members.text("reason"));
@@ -217,6 +225,7 @@ AttachSession take_attach_session(Members& members)
 {
     AttachSession attach;
     attach.session = members.text("session");
+    // -1: from where the last client left it.
     attach.from = members.number("from", -1, INT64_MAX);
     attach.rows = take_size(members, "rows");
     attach.cols = take_size(members, "cols");
@@ -254,6 +263,7 @@ SessionRow take_row(Members& list, const Json& object)
     row.started = members.text("started");
     row.bytes = static_cast<std::uint64_t>(members.number("bytes", 0, INT64_MAX));
     if (!members.is_null("exit")) {
+        // Null or an object: what is neither is refused by object().
         if (const Json* exit = members.object("exit")) {
             Members inner(*exit);
             row.exit = take_exit(inner);
@@ -267,6 +277,7 @@ SessionRow take_row(Members& list, const Json& object)
 SessionList take_session_list(Members& members)
 {
     SessionList list;
+    // Bounded by the packet.
     if (const Json* rows = members.list("rows"))
         for (const Json& row : *rows) list.rows.push_back(take_row(members, row));
     list.more = members.flag("more");
@@ -275,11 +286,13 @@ SessionList take_session_list(Members& members)
 
 Result<Json> parse_packet(std::string_view packet)
 {
+    // Depth 8 holds the deepest reply (rows, each with its exit) and little more.
     Json json = TRY(canon::parse(packet, {.bytes = kMostPacketBytes, .depth = 8}));
     if (!json.is_object()) return fail(Code::corrupt, "a control packet is one JSON object");
     return json;
 }
 
+// invalid_argument, not corrupt: the packet may be a newer release's.
 std::unexpected<Error> not_understood(const std::string& what)
 {
     return fail(Code::invalid_argument, "control packet '" + what + "' is not understood");
@@ -289,6 +302,8 @@ std::unexpected<Error> not_understood(const std::string& what)
 
 Result<std::string> encode(const Request& request)
 {
+    // Canonical, so that equal requests are equal bytes; the packet's size is the caller's to look
+    // at.
     return canon::serialize(std::visit(ToJson{}, request));
 }
 
@@ -304,6 +319,7 @@ Result<Request> decode_control_request(std::string_view packet)
     const std::string op = members.text("op");
     Request request;
     if (op == "signal") {
+        // Bounds here, so that the shim acts on what it got without another look.
         request = SignalRequest{static_cast<int>(members.number("signal", 1, kLargestSignal))};
     } else if (op == "stop") {
         request = StopRequest{static_cast<std::uint64_t>(
@@ -334,6 +350,7 @@ Result<Request> decode_control_request(std::string_view packet)
     } else {
         return not_understood(op);
     }
+    // Also one member too many: see complete().
     if (!members.complete()) return not_understood(op);
     return request;
 }
@@ -371,6 +388,7 @@ Result<Reply> decode_control_reply(std::string_view packet)
     } else if (is == "session-list") {
         reply = take_session_list(members);
     } else {
+        // A reply of a newer shim: the client says so instead of guessing.
         return not_understood(is);
     }
     if (!members.complete()) return not_understood(is);

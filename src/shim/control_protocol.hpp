@@ -13,11 +13,13 @@
 
 // What passes between a shim and its clients over RUN/ID/shim.sock (SEQPACKET: one JSON object a
 // packet) and over the socket pair of the supervisor that launched it. A shim outlives the binary
-// that made it, so both sides say their generation first and the lower one wins.
+// that made it, so both sides say their generation first and the lower one wins. Both sides are of
+// one trust: root, or the user whose sandboxes they are.
 namespace sandbox::shim {
 
 inline constexpr const char* kSocketName = "shim.sock";
 inline constexpr int kGeneration = 1;
+// One packet: far below what a unix socket takes by default (net.core.wmem_default, 208 KiB).
 inline constexpr std::size_t kMostPacketBytes = 64U << 10;
 
 // First packet of every connection, from the shim.
@@ -33,10 +35,12 @@ struct SignalRequest {
     int signal = 0;
     bool operator==(const SignalRequest&) const = default;
 };
+// Stop signal, and after the time-out SIGKILL; accepted at once, Ended follows.
 struct StopRequest {
     std::uint64_t timeout_ms = 0;
     bool operator==(const StopRequest&) const = default;
 };
+// Answered by Ended when the present generation ends; more than one may wait.
 struct WaitRequest {
     bool operator==(const WaitRequest&) const = default;
 };
@@ -53,15 +57,16 @@ struct ResumeRequest {
 struct TouchRequest {  // puts off idle_timeout
     bool operator==(const TouchRequest&) const = default;
 };
-// Live keys of another plan: `file` is a name in the sandbox's state folder, written by whoever asks.
+// Live keys of another plan: `file` is a name in the sandbox's state folder, written by whoever
+// asks.
 struct UpdateRequest {
     std::string file;
     std::string digest;  // of the plan in it
     bool operator==(const UpdateRequest&) const = default;
 };
 // A sealed memfd with one OPEN frame comes with it. A terminal is made by the shim; otherwise the
-// output goes to a log of the session's own. Answered by SessionOpen once the program runs, by Ended
-// when it cannot be executed.
+// output goes to a log of the session's own. Answered by SessionOpen once the program runs, by
+// Ended when it cannot be executed.
 struct OpenSession {
     bool terminal = false;
     bool attach = false;  // terminal only: a stream comes back with the answer
@@ -103,11 +108,13 @@ struct Running {  // the gate is open
     std::int32_t pid = 0;  // the workload's, on the host; 0 when idle
     bool operator==(const Running&) const = default;
 };
+// `step` is a word for programs (where the launch stood), `why` a sentence for people.
 struct Failed {  // the launch was refused or failed; nothing of the workload has run
     std::string step;
     std::string why;
     bool operator==(const Failed&) const = default;
 };
+// The last packet of a conversation that waited: the shim hangs up after it.
 struct Ended {
     ledger::Exit exit;
     std::string why;  // why it could not be executed, else empty
@@ -139,10 +146,12 @@ struct SessionList {
 using Reply =
     std::variant<Greeting, Accepted, Rejected, Running, Failed, Ended, SessionOpen, SessionList>;
 
+// Bounds so that a full SessionList fits one packet: 32 rows of 8 arguments of 64 bytes, escaped.
 inline constexpr std::size_t kMostRows = 32;  // of one SessionList
 inline constexpr std::size_t kMostRowArguments = 8;  // and bytes of each
 inline constexpr std::size_t kMostArgumentBytes = 64;
 
+// resource_exhausted or invalid_argument for what cannot be said (bad UTF-8, too long).
 [[nodiscard]] Result<std::string> encode(const Request& request);
 [[nodiscard]] Result<std::string> encode(const Reply& reply);
 // Strict: an op or member that is not understood refuses the packet.

@@ -12,6 +12,8 @@ constexpr Millis kFreezeDeadline{2'000};
 
 Result<sys::cgroup::CgroupTree> workload_of(const std::string& cgroup)
 {
+    // Found anew each time: the layout of the host's cgroups does not change, but a handle kept for
+    // days would pin what an update may replace.
     const sys::cgroup::Host host = TRY(driver::host_cgroups());
     auto tree = TRY(sys::cgroup::CgroupTree::find(host, cgroup + "/workload"));
     if (tree.empty()) return fail(Code::not_found, "no cgroup " + cgroup + "/workload");
@@ -25,6 +27,7 @@ Status freeze_workload(const std::string& cgroup)
     const auto tree = TRY(workload_of(cgroup));
     const Status frozen = tree.freeze(sys::Deadline::after(kFreezeDeadline));
     if (frozen) return {};
+    // Half-frozen is worse than running: a part of the workload would wait for another for ever.
     if (auto thawed = tree.thaw(sys::Deadline::after(kFreezeDeadline)); !thawed) {
         return fail(std::move(thawed).error().with(frozen.error().message()));
     }

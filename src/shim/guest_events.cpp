@@ -41,12 +41,16 @@ Status EventStream::take_first(std::span<const std::byte>& bytes)
     const std::size_t count = std::min(bytes.size(), first_.size() - first_fill_);
     std::ranges::copy(bytes.first(count),
                       first_.begin() + static_cast<std::ptrdiff_t>(first_fill_));
+    // Kept here until complete: the decoder's first frame has a fixed size, and a slow peer must
+    // not make us wait.
     first_fill_ += count;
     bytes = bytes.subspan(count);
     if (first_fill_ < first_.size()) return {};
     const wire::Header wanted{wire::EventAuth::kType,
                               static_cast<std::uint32_t>(first_.size() - wire::kHeaderSize)};
     const wire::HeaderBytes header = wire::encode_header(wanted);
+    // Compared as bytes before anything is decoded: a peer without the nonce must not reach a
+    // parser.
     if (!std::equal(header.begin(), header.end(), first_.begin()))
         return violation("another first frame");
     const std::span<const std::byte> payload = std::span(first_).subspan(wire::kHeaderSize);
@@ -55,6 +59,8 @@ Status EventStream::take_first(std::span<const std::byte>& bytes)
     const auto message = wire::decode_as<wire::EventMessage>(wire::Direction::to_host,
                                                              wire::EventAuth::kType, payload);
     if (message) return {};
+    // Only a peer with the nonce hears why: its release differs from ours, which is our own
+    // mistake.
     const wire::ErrorMessage error{static_cast<std::uint16_t>(message.error().error), "EVENT_AUTH"};
     if (const auto frame = wire::encode(error)) {
         static_cast<void>(
@@ -76,6 +82,8 @@ Status EventStream::take(const wire::EventMessage& message)
     } else {
         return violation("an ERROR, or a frame that is none of its events");
     }
+    // Grows, not "by one": a guest restored from a snapshot may have skipped some. A replay would
+    // not.
     if (sequence <= sequence_) return violation("a sequence number that does not grow");
     sequence_ = sequence;
     ++frames_;
@@ -85,10 +93,12 @@ Status EventStream::take(const wire::EventMessage& message)
 Result<std::uint32_t> EventStream::read_more()
 {
     std::array<std::byte, kEventBuffer> buffer;
+    // Never blocks, and one read a turn: the loop serves others between two floods.
     const ssize_t count = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0U;
     if (count <= 0) return fail(Code::unavailable, "sandbox-init closed its event stream");
     std::span<const std::byte> bytes(buffer.data(), static_cast<std::size_t>(count));
+    // Counted anew: the result is about this call.
     frames_ = 0;
     if (first_fill_ < first_.size()) TRY_VOID(take_first(bytes));
     if (first_fill_ < first_.size()) return 0U;
@@ -112,6 +122,7 @@ GuestEvents::~GuestEvents() { stop(); }
 
 Status GuestEvents::start()
 {
+    // BOOTTIME: the time asleep is real for a host's clock, and forgiven in on_deadline().
     alive_ns_ = sys::boottime_ns();
     watch_ = TRY(loop_.when_readable(stream_.fd(), [this] { on_readable(); }));
     return arm(liveness_);
@@ -135,6 +146,7 @@ Status GuestEvents::arm(Millis delay)
 void GuestEvents::on_readable()
 {
     const auto frames = stream_.read_more();
+    // Only a whole frame counts as a sign of life: single bytes could be sent for ever.
     if (frames) {
         if (*frames > 0) alive_ns_ = sys::boottime_ns();
         return;
@@ -150,6 +162,7 @@ void GuestEvents::on_deadline()
 {
     timer_.reset();
     const std::int64_t now = sys::boottime_ns();
+    // Forgiven once for each sleep; a guest that stays silent is found a span later.
     if (now - due_ns_ > kWeSlept.count() * kNsPerMs) alive_ns_ = now;
     const std::int64_t left = alive_ns_ + liveness_.count() * kNsPerMs - now;
     if (left > 0) {

@@ -17,7 +17,7 @@
 // on it is from inside: the first frame must hold the nonce, sequence numbers must grow.
 namespace sandbox::shim {
 
-// One stream, without a clock: bytes in, a verdict out.
+// One stream, without a clock: bytes in, a verdict out. Owns the socket; one thread.
 class EventStream {
 public:
     EventStream(sys::UniqueFd socket, const wire::Nonce& nonce)
@@ -47,7 +47,8 @@ private:
 };
 
 // Watches a stream on a loop. A violation closes it and is told; a guest that gave no sign of life
-// for `liveness` is told once, and that is for the owner to act on.
+// for `liveness` is told once, and that is for the owner to act on. The loop must outlive this, and
+// this must outlive its own callbacks: a listener may not destroy it.
 class GuestEvents {
 public:
     struct Listener {

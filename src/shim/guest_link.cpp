@@ -20,6 +20,7 @@ constexpr std::size_t kNonceCount = 3;
 
 Status fill_random(wire::Nonce& nonce)
 {
+    // Never short for up to 256 bytes once the pool is ready (getrandom(2)).
     if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
         return fail_errno("getrandom");
     }
@@ -38,6 +39,7 @@ wire::Id16 id_bytes(const SandboxId& id)
     return bytes;
 }
 
+// Leaves behind the stream, in the order that `leaf_count` announces.
 Status pass(int init_channel, const wire::Pass& message, int stream, std::span<const int> leaves)
 {
     std::vector<int> fds{stream};
@@ -52,6 +54,8 @@ wire::Pass session_message(plan::CgroupVersion version, const driver::SessionLea
     wire::Pass message;
     message.port = static_cast<std::uint32_t>(wire::Port::session);
     message.session = leaf.name;
+    // What kind of descriptor the leaves are: a v1 `tasks` file, or a v2 folder for
+    // CLONE_INTO_CGROUP.
     message.leaf = leaf.joins.empty()                   ? wire::LeafKind::none
                    : version == plan::CgroupVersion::v2 ? wire::LeafKind::v2_dir
                    : version == plan::CgroupVersion::v1 ? wire::LeafKind::v1_tasks
@@ -87,6 +91,8 @@ Result<wire::Open> describe_process(const plan::ProcessPlan& process)
     open.env.assign(process.env.begin(), process.env.end());
     open.cwd = process.cwd.str();
     open.umask = process.umask;
+    // The child stops before exec until GO: evidence is read from it while nothing of the user's
+    // runs.
     open.gate = true;
     open.stdio = wire::SessionStdio::descriptors;
     for (const auto& [name, value] : process.rlimits) {
@@ -132,18 +138,23 @@ Result<Handshake> handshake(ControlStream& stream, const driver::Binding& bindin
     Handshake done;
     wire::Hello hello;
     hello.instance_id = id_bytes(binding.id);
+    // The guest's clock is ours: inside a VM nothing else is right (seed: clock is set from the
+    // host).
     hello.host_time_ns = unix_time_ns();
     done.welcome = TRY(channel::ask<wire::Welcome>(stream, hello, deadline));
 
     wire::Provision provision;
+    // One from the kernel for each use: a token of one port says nothing about another's.
     for (wire::Nonce* nonce : std::array<wire::Nonce*, kNonceCount>{
              &provision.event_nonce, &provision.egress_token, &provision.service_token}) {
         TRY_VOID(fill_random(*nonce));
     }
     provision.hostname = plan->network.hostname;
+    // Read again: the answers before may have taken seconds.
     provision.time_ns = unix_time_ns();
     TRY(channel::ask<wire::Provisioned>(stream, provision, deadline));
     done.event_nonce = provision.event_nonce;
+    // Between PROVISIONED and READY: the files exist before anything of the workload can look.
     done.evidence = TRY(give_secrets(stream, plan, secret_store, deadline));
 
     wire::Ready ready;
@@ -158,6 +169,7 @@ Result<wire::Confined> open_service(SessionStream& stream, const plan::ProcessPl
 {
     wire::Open open = TRY(describe_process(process));
     open.term = term;
+    // The descriptors travel with the first byte of OPEN; the guest closes them after the fork.
     TRY_VOID(stream.send(open, stdio));
     auto reply = TRY(stream.receive(deadline));
     if (!reply) return fail(Code::unavailable, "sandbox-init closed the service session");
@@ -165,6 +177,7 @@ Result<wire::Confined> open_service(SessionStream& stream, const plan::ProcessPl
     if (const auto* refusal = std::get_if<wire::ErrorMessage>(&*reply)) {
         return fail(channel::to_error(*refusal));
     }
+    // EXIT instead of CONFINED: the child could not put its controls in force, and has not run.
     if (const auto* exit = std::get_if<wire::Exit>(&*reply)) {
         return fail(Error::from_errno(exit->value, "confine", "the service session"));
     }
@@ -178,6 +191,7 @@ Result<std::variant<wire::Started, StartFailure>> await_start(SessionStream& str
     auto reply = TRY(stream.receive(deadline));
     if (!reply) return fail(Code::unavailable, "sandbox-init closed the session after GO");
     if (const auto* started = std::get_if<wire::Started>(&*reply)) return Outcome(*started);
+    // The program cannot be executed: an ordinary end (126 or 127), not a fault of ours.
     const auto* exit = std::get_if<wire::Exit>(&*reply);
     if (exit != nullptr && exit->outcome == wire::ExitOutcome::failed_to_start) {
         return Outcome(StartFailure{exit->value});

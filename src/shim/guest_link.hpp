@@ -27,12 +27,13 @@ using SessionStream = channel::FrameStream<wire::SessionMessage>;
 
 inline constexpr std::string_view kServiceSession = "s1";
 
-// Makes a connected stream and hands its other end to sandbox-init over the SEQPACKET channel.
+// Makes a connected stream and hands its other end to sandbox-init over the SEQPACKET channel. The
+// caller owns the near end; sandbox-init drops what it does not expect, which shows as EOF here.
 [[nodiscard]] Result<sys::UniqueFd> open_port(int init_channel, wire::Port port);
 // The same for a session, with the cgroup leaf it is to be born in.
 [[nodiscard]] Result<sys::UniqueFd> open_session(int init_channel, plan::CgroupVersion version,
                                                  const driver::SessionLeaf& leaf);
-// Hands in a stream that somebody else opened at the door.
+// Hands in a stream that somebody else opened at the door; it is closed here in any case.
 [[nodiscard]] Status pass_session(int init_channel, plan::CgroupVersion version,
                                   const driver::SessionLeaf& leaf, sys::UniqueFd stream);
 [[nodiscard]] Status pass_port(int init_channel, std::uint32_t port, sys::UniqueFd stream);
@@ -41,8 +42,9 @@ inline constexpr std::string_view kServiceSession = "s1";
 std::uint64_t unix_time_ns();
 
 // HELLO to READY_ACK, deny first: nothing of the workload can start before READY. The nonces are
-// made here and live in this process only.
-// Secrets of the plan are given in between, from the operator's folder `secret_store`.
+// made here and live in this process only. Secrets of the plan are given in between, from the
+// operator's folder `secret_store`. Blocks up to the deadline. denied: a secret is missing or not
+// to be trusted; corrupt: the guest answered otherwise; unavailable: it ended.
 struct Handshake {
     wire::Welcome welcome;
     wire::Nonce event_nonce{};               // what port 5002 must open with
@@ -53,10 +55,11 @@ struct Handshake {
                                           const std::string& secret_store, sys::Deadline deadline);
 
 // OPEN of the plan's process, gated, with descriptors: also what a health check starts from.
+// internal: the plan names an rlimit that the kernel does not have.
 [[nodiscard]] Result<wire::Open> describe_process(const plan::ProcessPlan& process);
 
-// Sends OPEN for the plan's process with its three descriptors and waits for CONFINED: the child
-// has dropped everything and stands before its gate.
+// Sends OPEN for the plan's process with its three descriptors (borrowed) and waits for CONFINED:
+// the child has dropped everything and stands before its gate. An Error means that it has not run.
 [[nodiscard]] Result<wire::Confined> open_service(SessionStream& stream,
                                                   const plan::ProcessPlan& process,
                                                   std::array<int, 3> stdio, sys::Deadline deadline,

@@ -28,6 +28,7 @@ std::optional<Health> HealthRecord::passed()
 std::optional<Health> HealthRecord::failed(std::string detail)
 {
     detail_ = std::move(detail);
+    // Only the word of the latest check is kept: a log of all would fill with what is the same.
     // A check that fails for years must not come round to 0.
     if (failures_ < UINT32_MAX) ++failures_;
     if (failures_ < retries_) return std::nullopt;

@@ -9,6 +9,7 @@
 // How a sandbox's health follows from its checks. Pure; running them is health_check.hpp's.
 namespace sandbox::shim {
 
+// The words of health.json and of the audit event.
 enum class Health { starting, healthy, unhealthy };
 std::string_view to_string(Health health) noexcept;
 

@@ -22,6 +22,7 @@ constexpr std::int64_t kMostTimeout = UINT32_MAX;
 constexpr int kMostCheckMessages = 16;  // a check says CONFINED, STARTED and EXIT
 constexpr std::uint8_t kFiltering = 2;  // SECCOMP_MODE_FILTER, linux/seccomp.h
 
+// Every control of the process holds for its check: only the command and the time-out differ.
 Result<wire::Open> describe_check(const plan::ProcessPlan& process, const profile::Health& health)
 {
     wire::Open open = TRY(describe_process(process));
@@ -32,7 +33,8 @@ Result<wire::Open> describe_check(const plan::ProcessPlan& process, const profil
     return open;
 }
 
-// What the child read of itself before exec; nothing of the check runs unless this is in force.
+// What the child read of itself before exec; nothing of the check runs unless this is in force. The
+// other controls are those of the sandbox, which were observed at its launch.
 bool is_confined(const wire::Confined& report, const plan::ProcessPlan& process)
 {
     return report.uid == process.uid && report.gid == process.gid && report.groups.empty() &&
@@ -53,6 +55,7 @@ HealthCheck::~HealthCheck() { stop(); }
 
 Status HealthCheck::start()
 {
+    // A file of the generation before must not speak for this one.
     TRY_VOID(save());
     again();
     return {};
@@ -78,6 +81,7 @@ void HealthCheck::release()
 
 void HealthCheck::again()
 {
+    // One timer at most, also after hold() and release() in quick turn.
     if (stopped_ || held_ || timer_) return;
     const auto timer = loop_.after(health_.interval, [this] {
         timer_.reset();
@@ -92,7 +96,7 @@ void HealthCheck::abandon()
         if (*token) loop_.forget(**token);
         token->reset();
     }
-    // PID 1 kills a session whose stream has closed.
+    // PID 1 kills a session whose stream has closed: no signal of ours could reach it more surely.
     session_.reset();
 }
 
@@ -105,6 +109,8 @@ Status HealthCheck::open()
 {
     const plan::ExecutionPlan& plan = *generation_.plan;
     const driver::Binding& binding = generation_.request.binding;
+    // Made at the first check and kept: a leaf for each would cost an intent, a commit and a mkdir
+    // every few seconds.
     if (!leaf_) {
         TRY(journal_.intend(ledger::EntryKind::cgroup_session,
                             driver::resource_name(ledger::EntryKind::cgroup_session, binding.id,
@@ -116,11 +122,13 @@ Status HealthCheck::open()
     }
     session_ = std::make_unique<SessionStream>(
         TRY(open_session(generation_.launched->channel.get(), plan->resources.version, *leaf_)));
+    // Opened here: no descriptor of anybody else's goes inside.
     const auto in = TRY(sys::open_file("/dev/null", O_RDONLY));
     const auto out = TRY(sys::open_file("/dev/null", O_WRONLY));
     const std::array<int, 3> stdio{in.get(), out.get(), out.get()};
     TRY_VOID(session_->send(TRY(describe_check(plan->process, health_)), stdio));
     watch_ = TRY(loop_.when_readable(session_->fd(), [this] { on_message(); }));
+    // On top of the check's own time-out, which PID 1 enforces.
     late_ = TRY(loop_.after(health_.timeout + kSilence, [this] {
         late_.reset();
         conclude(false, "sandbox-init did not answer");
@@ -130,6 +138,7 @@ Status HealthCheck::open()
 
 void HealthCheck::on_message()
 {
+    // Bounded, and the loop comes again: a peer that talks without end must not hold it.
     for (int handled = 0; handled < kMostCheckMessages; ++handled) {
         auto message = session_->receive(sys::Deadline::after(Millis{0}));
         if (!message && message.error().code() == Code::deadline_exceeded) return;
@@ -177,6 +186,7 @@ void HealthCheck::conclude(bool passed, std::string detail)
     // What a check left running would pile up.
     static_cast<void>(driver::kill_all(generation_.request.binding.cgroup + "/workload/" +
                                        std::string(kHealthSession)));
+    // A verdict needs `retries` failures in a row; becoming healthy needs one success.
     const auto changed = passed ? record_.passed() : record_.failed(std::move(detail));
     // A look at a health that is not yet told is a moment old, nothing worse.
     static_cast<void>(save());
@@ -195,6 +205,8 @@ Status HealthCheck::save() const
     const canon::Json json{{"health", to_string(record_.health())},
                            {"failures", record_.failures()},
                            {"detail", record_.detail()}};
+    // By rename: a reader never sees half a file. Not synced: it is only true while this shim
+    // lives.
     const std::string next = std::string(kHealthName) + ".new";
     auto file = TRY(
         sys::open_at2(folder.get(), next, O_WRONLY | O_CREAT | O_TRUNC, 0600, sys::kBeneath));

@@ -16,8 +16,10 @@
 namespace sandbox::shim {
 
 // The leaf below workload/ that every check of a sandbox is born in.
+// Not a name that a session can have ("s" or "x" and a number).
 inline constexpr std::string_view kHealthSession = "health";
-// RUN/ID/health.json: {"health","failures","detail"}, for `inspect`. Written when something changes.
+// RUN/ID/health.json: {"health","failures","detail"}, for `inspect`. Written when something
+// changes.
 inline constexpr const char* kHealthName = "health.json";
 
 // Runs health.argv as a session inside, with the process's own user, environment and limits, its
@@ -25,7 +27,8 @@ inline constexpr const char* kHealthName = "health.json";
 // the generation.
 class HealthCheck {
 public:
-    // Requires: the plan has a health check. `changed` is told once the audit has it.
+    // Requires: the plan has a health check; loop, generation and journal outlive this. `changed`
+    // is told once the audit has it.
     HealthCheck(Loop& loop, Generation& generation, Journal& journal,
                 std::function<void(Health)> changed);
     ~HealthCheck();
@@ -34,7 +37,8 @@ public:
 
     // The first check comes after one interval.
     [[nodiscard]] Status start();
-    // A check that runs is given up without a verdict, and none begins until release().
+    // A check that runs is given up without a verdict, and none begins until release(): a frozen
+    // sandbox cannot answer, and that is no sign of bad health.
     void hold();
     void release();
     void stop();

@@ -28,6 +28,7 @@ void Journal::bind(const LaunchRequest& request)
 
 void Journal::observed(ledger::EntryKind kind, std::string identity)
 {
+    // The first of its kind: a launch has one of each but sessions and placeholders, see below.
     const std::string_view wanted = ledger::to_string(kind);
     const auto intent = std::find_if(intents_.begin(), intents_.end(),
                                      [&](const auto& i) { return i.kind == wanted; });
@@ -53,6 +54,7 @@ Status Journal::write_observed(ledger::Transaction& transaction)
 Status Journal::append(ledger::Transaction& transaction, std::vector<audit::Body> bodies)
 {
     const ledger::Moment now = TRY(ledger::now());
+    // One time for all lines of a commit.
     const audit::Subject subject{id_, name_, generation_, operation_, now.utc};
     return queue_audit(ledger_, transaction, subject, std::move(bodies));
 }
@@ -62,9 +64,11 @@ Status Journal::write_running(ledger::Transaction& transaction, const sys::Proce
 {
     TRY_VOID(write_observed(transaction));
     TRY_VOID(transaction.set_pid1(id_, pid1));
+    // Through `created`, though nobody can see it: the table of transitions has no shorter way.
     TRY_VOID(transaction.set_state(id_, ledger::State::created));
     TRY_VOID(transaction.set_state(id_, ledger::State::running));
     TRY_VOID(append(transaction, {std::move(event)}));
+    // The claim ends in the same commit: a living shim is claim enough from here on.
     return transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}");
 }
 
@@ -80,6 +84,7 @@ Status Journal::write_ended(ledger::Transaction& transaction, const ledger::Exit
     event.oom_kills = exit.oom_kills;
     std::vector<audit::Body> bodies(violations.begin(), violations.end());
     bodies.emplace_back(std::move(event));
+    // First: if this generation has its exit already, nothing of the rest may be written.
     TRY_VOID(transaction.record_exit(id_, generation_, exit));
     TRY_VOID(transaction.set_state(id_, ledger::State::stopped));
     return append(transaction, std::move(bodies));
@@ -90,6 +95,8 @@ void Journal::rehearse()
     auto transaction = ledger_.begin();
     const auto self = sys::identity_of(getpid());
     if (!transaction || !self) return;
+    // Dropped with the transaction: no commit, no sync. Errors are those of a row that is not there
+    // yet.
     static_cast<void>(write_running(*transaction, *self, {}));
     static_cast<void>(write_ended(*transaction, {}, {}));
 }
@@ -122,6 +129,7 @@ Status Journal::ran(const sys::ProcessIdentity& pid1, audit::Launched event,
 
 Status Journal::failed(audit::LaunchFailed event)
 {
+    // What was made before the failure is recorded as observed, so that it is undone by identity.
     auto transaction = TRY(ledger_.begin());
     TRY_VOID(write_observed(transaction));
     TRY_VOID(append(transaction, {std::move(event)}));
@@ -148,6 +156,7 @@ Result<std::uint64_t> Journal::intend(ledger::EntryKind kind, std::string name)
 
 Result<std::uint64_t> Journal::intend(std::span<const ledger::Intent> intents)
 {
+    // A commit of its own: the effect may start when this returns.
     auto transaction = TRY(ledger_.begin());
     const std::uint64_t seq = TRY(transaction.intend(id_, intents));
     TRY_VOID(transaction.commit());
@@ -187,6 +196,7 @@ Result<std::vector<ledger::Entry>> Journal::open_entries()
     auto entries = TRY(ledger_.entries(id_));
     std::erase_if(entries, [&](const ledger::Entry& entry) {
         if (entry.state == ledger::EntryState::undone) return true;
+        // The shim cannot undo itself; cleaned() does it in its last commit.
         if (entry.kind == ledger::EntryKind::shim_process) return true;
         if (entry.kind == ledger::EntryKind::log_files) return true;
         // What rests with a kept sandbox goes with `rm`.
@@ -198,6 +208,8 @@ Result<std::vector<ledger::Entry>> Journal::open_entries()
 Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
 {
     failpoint("cleaned.before-commit");
+    // Read before the transaction: only the shim's own entry is looked for, and nobody else writes
+    // it.
     auto entries = TRY(ledger_.entries(id_));
     audit::Cleaned receipt;
     std::vector<audit::Body> bodies;
@@ -210,6 +222,7 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
         }
     }
     for (const auto& left : unwound.left) {
+        // "left" stays open in the ledger: reconcile finds it again.
         receipt.items.push_back(
             {std::string(ledger::to_string(left.entry.kind)), left.entry.name, true, false, false});
     }
@@ -229,6 +242,7 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
     }
     bodies.emplace_back(std::move(receipt));
     TRY_VOID(append(transaction, std::move(bodies)));
+    // A launch that never came to run still holds its claim.
     if (launching_) {
         TRY_VOID(transaction.finish(operation_, TRY(sys::identity_of(getpid())), "{}"));
     }
@@ -239,6 +253,7 @@ Status Journal::cleaned(const driver::Unwound& unwound, ledger::State state)
 
 Status Journal::settle()
 {
+    // Last: until here nothing may wait for the audit file's sync.
     TRY_VOID(flush_audit(ledger_, state_root_));
     return ledger_.compact(ledger::CompactWhen::large);
 }

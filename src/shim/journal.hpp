@@ -22,9 +22,12 @@ inline constexpr std::string_view kRestartVerb = "restart";
 inline constexpr std::uint64_t kRestartGraceNs = 60ULL * 1'000'000'000ULL;
 
 // What one shim writes of its sandbox: ledger rows and the audit lines that belong to them, each
-// pair in one commit.
+// pair in one commit. Every call that writes blocks for a sync (about a millisecond, seconds behind
+// a stuck writer). conflict everywhere: somebody took the sandbox over; the shim must stop acting.
+// One thread.
 class Journal {
 public:
+    // `state_root` is the folder of ledger and audit log. Fails as Ledger::open does.
     [[nodiscard]] static Result<Journal> open(const std::string& state_root);
 
     // Walks through the commit of a launch and its end and takes it back: statements are compiled
@@ -39,8 +42,8 @@ public:
     // For a kind that a sandbox has several of.
     void observed_name(ledger::EntryKind kind, std::string_view name, std::string identity);
 
-    // Everything up to the open gate is in force: the launch is over, and its claim with it (a claim
-    // has a deadline; what a living shim owns needs none).
+    // Everything up to the open gate is in force: the launch is over, and its claim with it (a
+    // claim has a deadline; what a living shim owns needs none).
     [[nodiscard]] Status running(const sys::ProcessIdentity& pid1, audit::Launched event);
     // The same and ended() in one commit, for a workload that was over before anybody could look.
     [[nodiscard]] Status ran(const sys::ProcessIdentity& pid1, audit::Launched event,
@@ -84,8 +87,8 @@ public:
     [[nodiscard]] Result<std::vector<ledger::Entry>> open_entries_of_run();
     [[nodiscard]] Status between(const driver::Unwound& unwound, ledger::State state,
                                  audit::Restarting event, std::int64_t due_ns);
-    // Opens the next generation: its number, its intents (those of the last one, anew) and its claim
-    // in one commit. `request` becomes the new generation's, and this journal with it.
+    // Opens the next generation: its number, its intents (those of the last one, anew) and its
+    // claim in one commit. `request` becomes the new generation's, and this journal with it.
     [[nodiscard]] Status begin_again(LaunchRequest& request);
     // The pause ended otherwise: the claim goes, the sandbox rests as it is.
     [[nodiscard]] Status give_up_restart();

@@ -14,6 +14,7 @@ namespace sandbox::shim {
 namespace {
 
 // Outlives the generations of one shim: how it is reached, and what rests with the sandbox.
+// Everything else is undone between two generations.
 bool is_of_shim(ledger::EntryKind kind)
 {
     using enum ledger::EntryKind;
@@ -37,6 +38,7 @@ Status Journal::tell(audit::Body event)
 
 Status Journal::log_worker_replaced(const sys::ProcessIdentity& worker)
 {
+    // The identity goes with the event: from now on reconcile knows the new process by it.
     observed(ledger::EntryKind::log_worker, ledger::encode(worker));
     auto transaction = TRY(ledger_.begin());
     TRY_VOID(write_observed(transaction));
@@ -76,6 +78,7 @@ Result<std::string> Journal::updated(const plan::ExecutionPlan& plan, std::strin
     failpoint("update.before-commit");
     auto transaction = TRY(ledger_.begin());
     ledger::Sandbox row = TRY(transaction.get(id_));
+    // Only digest, path and labels: what else the row says is decided at the start.
     std::string before = std::exchange(row.plan_path, std::move(plan_path));
     row.plan_digest = plan.digest().str();
     row.labels = TRY(canon::serialize(labels));
@@ -104,6 +107,7 @@ Status Journal::between(const driver::Unwound& unwound, ledger::State state,
     auto transaction = TRY(ledger_.begin());
     for (const auto* list : {&unwound.gone, &unwound.foreign}) {
         for (const ledger::Entry& entry : *list) {
+            // As in cleaned(): what was replaced by somebody else's is gone for us.
             TRY_VOID(transaction.undone(entry.seq));
             cleaned.items.push_back(receipt(entry, true));
         }
@@ -114,8 +118,11 @@ Status Journal::between(const driver::Unwound& unwound, ledger::State state,
     const std::string step = "attempt " + std::to_string(event.attempt) +
                              (event.most ? " of " + std::to_string(*event.most) : "") + " after " +
                              event.why;
+    // Derived from id and generation: a shim that was killed here and its successor name the same
+    // operation.
     operation_ = std::string(kRestartVerb) + "-" + id_.str() + "-" +
                  std::to_string(generation_ + 1);
+    // Nobody else can hold it: the claim of the launch was ours, and was finished just above.
     TRY(transaction.claim({operation_, id_, std::string(kRestartVerb), "", self, step,
                            static_cast<std::uint64_t>(due_ns) + kRestartGraceNs},
                           now, [](const auto& /*holder*/) { return true; }));
@@ -133,6 +140,7 @@ Status Journal::begin_again(LaunchRequest& request)
     std::vector<ledger::Intent> intents;
     for (const JournaledIntent& intent : request.intents) {
         const auto kind = ledger::parse_entry_kind(intent.kind);
+        // The shim's own entries go on; those of the run are intended anew, under new numbers.
         if (kind && !is_of_shim(*kind)) intents.push_back({*kind, intent.name});
     }
     failpoint("restart.before-commit");
@@ -141,6 +149,7 @@ Status Journal::begin_again(LaunchRequest& request)
     TRY_VOID(transaction.set_shim(id_, self));
     const std::uint64_t first = TRY(transaction.intend(id_, intents));
     TRY_VOID(transaction.set_state(id_, ledger::State::prepared));
+    // The same claim, another step: there is no moment in which the sandbox is nobody's.
     TRY_VOID(transaction.set_step(operation_, self, "launch", now.boottime_ns + kRestartGraceNs));
     TRY_VOID(transaction.commit());
     failpoint("restart.after-commit");
@@ -151,6 +160,7 @@ Status Journal::begin_again(LaunchRequest& request)
     }
     request.binding.generation = generation;
     request.operation = operation_;
+    // Seen by the last generation: its numbers mean nothing now.
     pending_.clear();
     bind(request);
     return {};

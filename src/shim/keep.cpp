@@ -30,6 +30,7 @@ audit::Launched launched_event(const Generation& generation)
     event.plan_digest = plan.digest().str();
     event.driver = profile::to_string(plan->driver);
     event.isolation_class = plan::to_string(plan->isolation_class);
+    // Named in the profile: a shared kernel is only used where somebody asked for it.
     event.shared_kernel_acknowledged = plan->request.isolation == profile::Isolation::sandbox;
     event.artifact_digest = generation.artifact_digest;
     event.bpf = generation.bpf;
@@ -58,6 +59,7 @@ Result<ledger::Exit> keep_until_end(Keeper& keeper, Generation& running, Journal
     if (running.request.on_exit == OnExit::keep) TRY_VOID(save_evidence(running));
     failpoint("effect.evidence-file");
     running.timing.mark("evidence-file");
+    // Before the commit: for a run that is over, one sync instead of two is what a caller feels.
     if (in_foreground(running.request) && keeper.ended_at_once(kAtOnce)) {
         return keeper.keep(std::move(launched));
     }
@@ -76,7 +78,8 @@ struct Folders {
 
 Result<Folders> open_folders(const LaunchRequest& request)
 {
-    // Not through the sandbox's own folder: a launch may fail before it is made.
+    // Not through the sandbox's own folder: a launch may fail before it is made. The parents are
+    // the supervisor's, and exist.
     const std::string& run_dir = request.binding.run_dir.str();
     Folders open;
     open.run_root = TRY(sys::open_dir(run_dir.substr(0, run_dir.rfind('/'))));
@@ -114,6 +117,7 @@ audit::LaunchFailed to_audit(const LaunchRequest& request, const LaunchFailure& 
 Status unwind(Journal& journal, const LaunchRequest& request, ledger::State final_state)
 {
     const Folders open = TRY(open_folders(request));
+    // From the ledger, not from memory: what a former step intended counts, too.
     const auto entries = TRY(journal.open_entries());
     failpoint("unwind.before");
     const driver::Unwound unwound = driver::unwind(entries, open.context);
@@ -128,7 +132,8 @@ Result<driver::Unwound> unwind_generation(Journal& journal, const LaunchRequest&
     failpoint("between.before-unwind");
     driver::Unwound unwound = driver::unwind(entries, open.context);
     failpoint("between.unwound");
-    // PID 1, crun and the log worker were ours to wait for; this shim lives on.
+    // PID 1, crun and the log worker were ours to wait for; this shim lives on, and each zombie
+    // would keep a pid.
     while (waitpid(-1, nullptr, WNOHANG) > 0) {}
     return unwound;
 }

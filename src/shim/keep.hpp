@@ -24,13 +24,16 @@ struct Kept {
 };
 
 // Past here the workload runs. Its evidence was judged; it is written down while the first
-// instructions execute. `launcher` and `listener` may be invalid.
+// instructions execute. `launcher` and `listener` may be invalid. Blocks until the generation has
+// ended and its exit is in the ledger. An Error: the gate could not be opened, or the ledger could
+// not be written.
 [[nodiscard]] Result<Kept> keep(Generation& running, Journal& journal, sys::UniqueFd launcher,
                                 sys::UniqueFd listener, sys::Deadline ttl);
 
 audit::LaunchFailed to_audit(const LaunchRequest& request, const LaunchFailure& failure);
 
-// Undoes what this generation and its shim made, newest first, and says so in the ledger.
+// Undoes what this generation and its shim made, newest first, and says so in the ledger. Blocks
+// for the death of killed processes. What cannot be undone stays in the ledger as open.
 [[nodiscard]] Status unwind(Journal& journal, const LaunchRequest& request,
                             ledger::State final_state);
 // Only what this generation made: another follows.

@@ -28,6 +28,7 @@ constexpr int kNoStatus = 255;  // what is reported of an end that PID 1 lied ab
 constexpr int kSignalBase = 128;   // a shell's convention, also docker's and podman's
 constexpr int kTimeoutCode = 124;  // as timeout(1)
 
+// Shells and container runtimes agree on these numbers; design.md calls them a contract.
 ledger::Exit exit_from(const wire::Exit& message)
 {
     ledger::Exit exit;
@@ -48,6 +49,8 @@ ledger::Exit exit_from(const wire::Exit& message)
         exit.reason = ledger::ExitReason::signal;
         break;
     case wire::ExitOutcome::failed_to_start:
+        // ENOENT means 127, "not found"; everything else 126, "not executable" (POSIX shell,
+        // 2.8.2).
         exit.code = message.value == ENOENT ? 127 : 126;
         exit.reason = ledger::ExitReason::exited;
         break;
@@ -55,6 +58,7 @@ ledger::Exit exit_from(const wire::Exit& message)
     return exit;
 }
 
+// What an attached client is told, in the words of the guest protocol.
 wire::Exit wire_exit(const ledger::Exit& exit)
 {
     if (exit.reason == ledger::ExitReason::timeout) return {wire::ExitOutcome::timed_out, SIGKILL};
@@ -68,6 +72,7 @@ Keeper::Keeper(Generation& generation, Journal& journal, sys::UniqueFd launcher,
                sys::UniqueFd listener, sys::Deadline ttl)
     : generation_(generation), journal_(journal), listener_(std::move(listener)), ttl_(ttl)
 {
+    // None when the client went away before the launch was done.
     if (!launcher.valid()) return;
     auto client = std::make_shared<Client>();
     client->socket = std::move(launcher);
@@ -82,7 +87,11 @@ Keeper::~Keeper() = default;
 Status Keeper::open_for_business()
 {
     const std::string run_dir = generation_.request.binding.run_dir.str();
+    // In this order: by the time the launcher hears "running", shim.sock, door and sessions are
+    // there.
     auto folder = TRY(sys::open_dir(run_dir));
+    // Kept from generation to generation: a client that connects between two of them is not turned
+    // away.
     if (!listener_.valid()) listener_ = TRY(listen_for_clients(run_dir));
     failpoint("effect.shim-socket");
     door_ = TRY(sys::unix_listen(folder.get(), channel::kDoorName, sys::SocketType::stream, 0600));
@@ -94,6 +103,7 @@ Status Keeper::open_for_business()
         loop_.when_readable(generation_.launched->channel.get(), [this] { on_init_channel(); }));
     for (driver::Launched::Helper& helper : generation_.launched->helpers) {
         // crun ends once the container runs; nobody waits for it, but its zombie goes.
+        // Its pidfd is readable once it ended, pidfd_open(2).
         TRY(loop_.when_readable(helper.process.fd(), [this, &helper] {
             // That one and no other: a killed log worker's end is told by its own status.
             static_cast<void>(helper.process.wait_exit(sys::Deadline::after(Millis{0})));
@@ -101,6 +111,7 @@ Status Keeper::open_for_business()
             if (helper.vital == driver::Vital::yes) on_init_gone();
         }));
     }
+    // A service's stream; an idle sandbox has none, and ends with its channel.
     if (generation_.service) {
         service_watch_ = TRY(
             loop_.when_readable(generation_.service->fd(), [this] { on_service(); }));
@@ -112,6 +123,7 @@ Status Keeper::open_for_business()
         if (clocks_) clocks_->touch();
     });
     TRY_VOID(sessions_->begin_service());
+    // Last: the launcher may act on the answer at once.
     for (const auto& [number, client] : clients_) {
         client->watch = TRY(
             loop_.when_readable(client->socket.get(), [this, n = number] { on_client(n); }));
@@ -124,13 +136,16 @@ Status Keeper::open_for_business()
 // PID 1 ends when its channel closes, and the kernel ends its pid namespace with it.
 void Keeper::kill_everything()
 {
+    // First: our own killing must not look like a channel that PID 1 closed.
     if (init_watch_) loop_.forget(*init_watch_);
     init_watch_.reset();
     static_cast<void>(generation_.launched->init.send_signal(SIGKILL));
     failpoint("effect.killed");
+    // Even if the signal could not be sent: PID 1 ends when its channel closes.
     generation_.launched->channel.reset();
     // What is frozen does not die before it goes on (cgroup v1).
     if (paused_) static_cast<void>(thaw_workload(generation_.request.binding.cgroup));
+    // With a service the session's end brings us on; an idle sandbox has nothing else to wait for.
     if (!generation_.service) on_init_gone();
 }
 
@@ -147,6 +162,7 @@ bool Keeper::take_message(const wire::SessionMessage& message)
     return true;
 }
 
+// Only the service's stream is looked at: nothing else is watched yet.
 bool Keeper::ended_at_once(Millis patience)
 {
     if (!generation_.service) return false;
@@ -165,6 +181,8 @@ void Keeper::on_service()
     for (int handled = 0; !exit_; ++handled) {
         if (handled == kMostMessages) {
             // A flood must not keep timers and clients from their turn.
+            // By a timer, because level-triggered readiness would come back at once, before the
+            // others.
             if (!loop_.after(Millis{1}, [this] { on_service(); })) break;
             return;
         }
@@ -187,6 +205,7 @@ void Keeper::on_init_channel()
         if (message && sessions_) sessions_->told(*message);
         return;  // diagnostics: nothing depends on them
     }
+    // EOF or an error: PID 1 has closed it, or is gone.
     if (init_watch_) loop_.forget(*init_watch_);
     init_watch_.reset();
     if (!generation_.service) on_init_gone();
@@ -198,8 +217,10 @@ void Keeper::on_init_gone()
     ledger::Exit exit;
     exit.signal = SIGKILL;
     exit.code = kSignalBase + SIGKILL;
+    // Nobody asked for it: the kernel or the host's owner killed PID 1, and we cannot know which.
     exit.reason = ending_ == Ending::none ? ledger::ExitReason::unknown
                                           : ledger::ExitReason::killed;
+    // An idle sandbox that was stopped has ended well; there is no process to have a status.
     if (!generation_.service && ending_ == Ending::stopping) {
         exit = {.code = 0, .signal = 0, .reason = ledger::ExitReason::exited, .oom_kills = 0};
     }
@@ -208,16 +229,20 @@ void Keeper::on_init_gone()
 
 void Keeper::end(ledger::Exit exit, std::string why)
 {
+    // The first end stands: a stop, a time-out and the workload's own exit may come together.
     if (exit_) return;
     generation_.timing.mark("exit");
     if (service_watch_) loop_.forget(*service_watch_);
+    // Read before the cgroups are removed; the counters go with them.
     const auto oom = driver::oom_kills(*generation_.plan, generation_.request.binding);
     exit.oom_kills = oom.value_or(0);
+    // A shell inside may have turned the SIGKILL of its child into 137.
     const bool killed_hard = exit.signal == SIGKILL || exit.code == kSignalBase + SIGKILL;
     if (ending_ == Ending::timed_out) {
         exit.code = kTimeoutCode;
         exit.reason = ledger::ExitReason::timeout;
     } else if (exit.oom_kills > 0 && killed_hard && ending_ == Ending::none) {
+        // The kernel's kill explains the signal only if nobody else sent one.
         exit.reason = ledger::ExitReason::oom;
     } else if (ending_ == Ending::killed) {
         exit.reason = ledger::ExitReason::killed;
@@ -225,11 +250,13 @@ void Keeper::end(ledger::Exit exit, std::string why)
     failpoint("ended.seen");
     exit_ = exit;
     if (!why.empty()) exit_why_ = std::move(why);
+    // Clocks and checks first: none of them may act on a sandbox that has ended.
     if (health_) health_->stop();
     if (clocks_) clocks_->stop();
     if (guest_events_) guest_events_->stop();
     // Whatever the workload left running ends with it; nobody writes to the logs after that.
     if (generation_.launched->channel.valid()) kill_everything();
+    // After the kill: attached clients then read all output there is before EXIT.
     if (sessions_) sessions_->service_ended(wire_exit(exit));
     await_log();
 }
@@ -239,10 +266,12 @@ Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running
     while (!over_) loop_.run();
     generation_.timing.mark("drained");
     std::vector<audit::Violation> violations;
+    // What the watch has told while it ran is not told twice.
     const std::uint64_t told = oom_ ? oom_->told() : 0;
     if (exit_->oom_kills > told) {
         violations.push_back({"limit.memory", kOomDetail, exit_->oom_kills - told});
     }
+    // Before the commit: whoever reads the exit finds the reason, too.
     save_end();
     save_console();
     if (sessions_) static_cast<void>(sessions_->settle());
@@ -252,10 +281,12 @@ Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running
         TRY_VOID(journal_.ended(*exit_, violations));
     }
     generation_.timing.mark("exit-commit");
+    // After the commit: a client that hears "ended" may look into the ledger at once.
     for (const auto& [number, client] : clients_) {
         if (client->waits) answer(*client, Ended{*exit_, exit_why_});
     }
     generation_.timing.mark("told");
+    // The launcher's connection closes with it; the shim is only cleaning up from here on.
     clients_.clear();
     return *exit_;
 }

@@ -21,8 +21,8 @@
 
 namespace sandbox::shim {
 
-// STATE/sandboxes/ID/end.json: {"generation","ended_by"}, for `inspect`; written when something other
-// than the workload ended it.
+// STATE/sandboxes/ID/end.json: {"generation","ended_by"}, for `inspect`; written when something
+// other than the workload ended it.
 inline constexpr const char* kEndName = "end.json";
 
 // STATE/sandboxes/ID/console.log: the last bytes of a guest's console, as they came.
@@ -30,6 +30,8 @@ inline constexpr const char* kConsoleName = "console.log";
 inline constexpr std::size_t kConsoleBytes = 64U << 10;
 
 // Keeps one running generation: its exit, time-out, stop, clients and door. One thread, one loop.
+// Borrows generation and journal. Nothing blocks but syncs of the ledger, a freeze and the kill of
+// a leaf.
 class Keeper {
 public:
     // `launcher` is the socket to whoever asked for the launch; may be invalid. `listener` is
@@ -43,8 +45,8 @@ public:
     // Listens on v.sock and shim.sock and tells the launcher that the workload runs.
     [[nodiscard]] Status open_for_business();
 
-    // Looks for a moment whether the workload is over already; then open_for_business is not
-    // needed any more.
+    // Looks for a moment whether the workload is over already; then open_for_business is not needed
+    // any more. Blocks for `patience` at most.
     [[nodiscard]] bool ended_at_once(Millis patience);
 
     // Until the workload has ended, its output is drained and the exit is recorded. Clients that
@@ -126,6 +128,8 @@ private:
     std::optional<ledger::Exit> exit_;
     std::string exit_why_;
     bool over_ = false;  // nothing more to wait for
+    // Why the workload's end is not its own; `cause_` is the same for people and the restart
+    // policy.
     enum class Ending { none, stopping, timed_out, killed } ending_ = Ending::none;
     EndCause cause_ = EndCause::workload;
     bool paused_ = false;

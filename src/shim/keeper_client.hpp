@@ -16,6 +16,7 @@ struct Keeper::Client {
     bool is_launcher = false;
 };
 
+// The same text in every audit line of it, so that they can be counted.
 inline constexpr const char* kOomDetail = "OOM kills in the workload's cgroup";
 
 }  // namespace sandbox::shim

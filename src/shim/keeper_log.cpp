@@ -9,6 +9,7 @@ namespace sandbox::shim {
 
 namespace {
 
+// A writer that survived the kill is in uninterruptible sleep: not waited for any longer.
 constexpr Millis kDrainDeadline{5'000};  // after everything that could write was killed
 constexpr Millis kTryAgain{100};         // for a host that is short of something just now
 
@@ -17,6 +18,7 @@ constexpr Millis kTryAgain{100};         // for a host that is short of somethin
 Status Keeper::watch_log()
 {
     if (!generation_.log) return {};
+    // Its end, not its pipes: a worker that is alive may be slow, never replaced.
     log_watch_ = TRY(
         loop_.when_readable(generation_.log->ended.get(), [this] { on_log_worker_ended(); }));
     return {};
@@ -26,10 +28,12 @@ void Keeper::on_log_worker_ended()
 {
     if (log_watch_) loop_.forget(*log_watch_);
     log_watch_.reset();
+    // Also tells a worker that drained everything from one that was killed.
     auto followed = revive(*generation_.log, generation_.log_marker);
     if (!followed) {
         // The workload waits at a full pipe meanwhile, no longer than this takes.
         if (loop_.after(kTryAgain, [this] { on_log_worker_ended(); })) return;
+        // Without spares the pipes close, and the workload gets EPIPE instead of waiting for ever.
         generation_.log->spares.reset();
     }
     if (followed && *followed) {
@@ -49,6 +53,8 @@ void Keeper::on_log_worker_ended()
 void Keeper::await_log()
 {
     if (!generation_.log) return finish();
+    // Without a timer nothing would end the wait: better the last lines lost than a shim that
+    // stays.
     if (!loop_.after(kDrainDeadline, [this] { finish(); })) return finish();
     // Usually the pipes closed with the workload, and the worker has ended by now or is about to.
     if (log_is_drained_) return on_drained();
@@ -57,12 +63,14 @@ void Keeper::await_log()
 
 void Keeper::on_drained()
 {
+    // Attached clients too: a terminal's last output is still in our hands.
     if (!sessions_ || sessions_->service_is_drained()) return finish();
     sessions_->on_service_drained([this] { finish(); });
 }
 
 void Keeper::finish()
 {
+    // Both descriptors of the spares are copies: the workload's end of file waits for them.
     // A client's own descriptors: whoever reads from them is told of the end with us.
     if (generation_.log) generation_.log->spares.reset();
     over_ = true;

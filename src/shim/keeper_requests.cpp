@@ -17,6 +17,7 @@ void Keeper::answer(Client& client, const Reply& reply) { send_reply(client.sock
 
 void Keeper::accept_client()
 {
+    // A bound, and the peer's user is checked: see reception.cpp.
     auto socket = receive_client(listener_.get(), clients_.size());
     if (!socket) return;
     auto client = std::make_shared<Client>();
@@ -27,6 +28,7 @@ void Keeper::accept_client()
     if (!watch) return;
     client->watch = *watch;
     clients_.emplace(client->number, client);
+    // First packet of every connection: the client learns our generation before it asks.
     answer(*client, greeting(generation_.request.binding.id.str()));
 }
 
@@ -46,7 +48,9 @@ void Keeper::on_client(std::uint64_t number)
     if (it == clients_.end()) return;
     const std::shared_ptr<Client> client = it->second;
     // It is readable: this does not block. A descriptor comes with a session that is to be opened.
+    // At most one descriptor: with OpenSession. Others are closed unseen and the packet refused.
     auto packet = sys::recv_fds(client->socket.get(), kMostPacketBytes, 1);
+    // Answered, not dropped: a newer client may go on with what we understand.
     if (!packet && packet.error().code() == Code::corrupt)
         return answer(*client, Rejected{packet.error().message()});
     if (!packet || packet->bytes.empty()) return drop_client(number);
@@ -63,7 +67,8 @@ void Keeper::serve(Client& client, const Request& request, std::vector<sys::Uniq
     }
     const auto* stop = std::get_if<StopRequest>(&request);
     const auto* signal = std::get_if<SignalRequest>(&request);
-    // Also for one that has ended: no policy starts it again after a person's word.
+    // Also for one that has ended: no policy starts it again after a person's word, and the pause
+    // before a restart is decided just after.
     if (stop != nullptr || (signal != nullptr && means_the_end(signal->signal))) {
         blame(EndCause::asked);
     }
@@ -71,6 +76,7 @@ void Keeper::serve(Client& client, const Request& request, std::vector<sys::Uniq
     if (sessions_ && serve_session(client, request, std::move(fds))) return;
     Status done;
     if (signal != nullptr) {
+        // In the audit before it happens. A log that cannot be written does not stop a kill.
         static_cast<void>(journal_.acted("kill", strsignal(signal->signal)));
         signal_workload(signal->signal);
     } else if (stop != nullptr) {
@@ -89,12 +95,14 @@ void Keeper::serve(Client& client, const Request& request, std::vector<sys::Uniq
 
 bool Keeper::serve_session(Client& client, const Request& request, std::vector<sys::UniqueFd> fds)
 {
+    // A frozen sandbox would take the request and not answer.
     if (paused_ && (std::holds_alternative<OpenSession>(request))) {
         answer(client, Rejected{"it is paused: 'sandboxctl resume' lets it go on"});
         return true;
     }
     return sessions_->serve(
         request, std::move(fds), [this, number = client.number](const Reply& reply, int fd) {
+            // Looked up again: the answer may come after the client has gone.
             const auto it = clients_.find(number);
             const auto packet = encode(reply);
             if (it == clients_.end() || !packet) return;
@@ -106,11 +114,13 @@ bool Keeper::serve_session(Client& client, const Request& request, std::vector<s
 
 void Keeper::signal_workload(int signal)
 {
+    // PID 1 only passes signals on; SIGKILL is ours to do, by the cgroup and the channel.
     if (signal == SIGKILL || !generation_.service) {
         ending_ = Ending::killed;
         return kill_everything();
     }
     send_signal(signal);
+    // A frozen workload gets the signal once it goes on; a person who sends one wants that.
     thaw_after("kill");
 }
 
@@ -122,6 +132,7 @@ void Keeper::send_signal(int signal)
                                         MSG_DONTWAIT | MSG_NOSIGNAL)
                                : -1;
     if (frame && sent == static_cast<ssize_t>(frame->size())) return;
+    // Short or refused: PID 1 does not read, so nothing gentle can be said any more.
     ending_ = Ending::killed;
     kill_everything();
 }
@@ -134,6 +145,7 @@ void Keeper::blame(EndCause cause) noexcept
 
 void Keeper::begin_stop(Millis timeout, EndCause cause, std::string why)
 {
+    // The verb in the audit says who: a clock of the profile, or a person.
     const std::string verb = cause == EndCause::ttl || cause == EndCause::idle
                                  ? std::string(to_string(cause))
                                  : std::string("stop");
@@ -143,6 +155,7 @@ void Keeper::begin_stop(Millis timeout, EndCause cause, std::string why)
     blame(cause);
     if (ending_ == Ending::none) ending_ = Ending::stopping;
     if (!generation_.service) return kill_everything();
+    // The convention of init systems; the workload's PID 1 passes it on.
     send_signal(SIGTERM);
     failpoint("stop.signalled");
     thaw_after("stop");
@@ -151,6 +164,7 @@ void Keeper::begin_stop(Millis timeout, EndCause cause, std::string why)
         ending_ = Ending::killed;
         kill_everything();
     });
+    // Without a timer the stop would have no end.
     if (!timer) kill_everything();
 }
 

@@ -9,14 +9,15 @@
 #include "shim/keeper_client.hpp"
 #include "sys/file.hpp"
 
-// What goes on beside the workload of a running generation: its clocks, its health, pause and resume.
+// What goes on beside the workload of a running generation: its clocks, its health, pause and
+// resume.
 namespace sandbox::shim {
 
 // docs/protocol.md, port 5002: only frames there count as signs of life of PID 1.
 Status Keeper::watch_guest()
 {
     auto stream = open_port(generation_.launched->channel.get(), wire::Port::events);
-    // Gone already: its channel says so.
+    // Gone already: its channel says so, and on_init_channel() knows what to do.
     if (!stream && stream.error().errnum() == EPIPE) return {};
     if (!stream) return fail(stream.error());
     GuestEvents::Listener listener;
@@ -24,6 +25,7 @@ Status Keeper::watch_guest()
         static_cast<void>(journal_.tell(audit::Violation{"guest.events", why, 1}));
     };
     listener.silent = [this](const std::string& why) {
+        // A sandbox that is ending may well be silent.
         if (exit_ || ending_ != Ending::none) return;
         static_cast<void>(journal_.tell(audit::Violation{"guest.liveness", why, 1}));
         exit_why_ = why;
@@ -40,6 +42,7 @@ Status Keeper::start_watching()
     TRY_VOID(watch_guest());
     const plan::ExecutionPlan& plan = *generation_.plan;
     const driver::Binding& binding = generation_.request.binding;
+    // Counted from the start of the generation, in BOOTTIME as every timer of the loop.
     if (const auto& timeout = plan->process.timeout) {
         TRY(loop_.after(*timeout, [this, timeout] {
             if (exit_) return;
@@ -51,10 +54,12 @@ Status Keeper::start_watching()
             kill_everything();
         }));
     }
+    // Without a cgroup (an ordinary user's session) nobody counts OOM kills.
     if (plan->resources.version != plan::CgroupVersion::none) {
         oom_.emplace(
             loop_,
             [this] {
+                // A count that cannot be read changes nothing: it is read again at the end.
                 return driver::oom_kills(*generation_.plan, generation_.request.binding)
                     .value_or(oom_->told());
             },
@@ -73,6 +78,7 @@ Status Keeper::start_watching()
 Status Keeper::watch_lifecycle()
 {
     const profile::Lifecycle& lifecycle = (*generation_.plan)->request.lifecycle;
+    // Before the new one: two checks must not share the leaf.
     health_.reset();
     clocks_.emplace(
         loop_, lifecycle, ttl_, [this] { return is_busy(); },
@@ -84,6 +90,7 @@ Status Keeper::watch_lifecycle()
             begin_stop(lifecycle.stop_timeout, cause, exit_why_);
         });
     TRY_VOID(clocks_->start());
+    // An update may come while it is paused.
     if (paused_) clocks_->hold();
     if (!lifecycle.health) return {};
     health_.emplace(loop_, generation_, journal_, [this](Health health) { on_health(health); });
@@ -95,6 +102,7 @@ Status Keeper::watch_lifecycle()
 void Keeper::on_health(Health health)
 {
     const profile::Lifecycle& lifecycle = (*generation_.plan)->request.lifecycle;
+    // Only a restart policy acts on bad health; without one it is shown, and no more.
     if (health != Health::unhealthy || lifecycle.restart == profile::RestartPolicy::no) return;
     if (exit_ || ending_ != Ending::none) return;
     begin_stop(lifecycle.stop_timeout, EndCause::unhealthy, "unhealthy");
@@ -120,11 +128,13 @@ Status Keeper::pause_workload(std::uint32_t generation)
                                         " is meant, and generation " +
                                         std::to_string(binding.generation) + " runs");
     }
+    // Idempotent: frozen is frozen.
     if (paused_) return {};
     if (ending_ != Ending::none) return fail(Code::conflict, "it is about to end");
     failpoint("pause.before");
     TRY_VOID(freeze_workload(binding.cgroup));
     failpoint("effect.frozen");
+    // The state in the ledger must not lie: without the commit it goes on.
     if (auto committed = journal_.paused(""); !committed) {
         static_cast<void>(thaw_workload(binding.cgroup));
         return committed;
@@ -145,6 +155,7 @@ Status Keeper::resume_workload(std::uint32_t generation, std::string why)
     }
     if (!paused_) return {};
     failpoint("resume.before");
+    // Thaw before the commit: if it fails the sandbox is still paused, as the ledger says.
     TRY_VOID(thaw_workload(binding.cgroup));
     failpoint("effect.thawed");
     paused_ = false;
@@ -158,6 +169,7 @@ Status Keeper::resume_workload(std::uint32_t generation, std::string why)
 void Keeper::thaw_after(std::string why)
 {
     if (!paused_ || exit_) return;
+    // It cannot be thawed: a frozen workload obeys no signal, so only the kill is left.
     if (resume_workload(generation_.request.binding.generation, std::move(why))) return;
     ending_ = Ending::killed;
     kill_everything();
@@ -166,6 +178,7 @@ void Keeper::thaw_after(std::string why)
 // For `inspect`: why it ended, where the exit status cannot tell. Not synced; the audit has it too.
 void Keeper::save_end() const
 {
+    // A sandbox that is removed at its end has nobody to read the file.
     if (cause_ == EndCause::workload || generation_.request.on_exit == OnExit::remove) return;
     const auto folder = sys::open_dir(generation_.request.binding.state_dir.str());
     const auto text = canon::serialize(

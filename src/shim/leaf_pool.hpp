@@ -14,9 +14,10 @@
 
 namespace sandbox::shim {
 
-// The cgroup leaves of exec sessions. A name is in the ledger before its first leaf is made and stays
-// there while the sandbox runs: leaves come and go under it, and opening a session costs no commit
-// but the few that add names, several at a time.
+// The cgroup leaves of exec sessions. A name is in the ledger before its first leaf is made and
+// stays there while the sandbox runs: leaves come and go under it, and opening a session costs no
+// commit but the few that add names, several at a time. Borrows plan, binding and journal; one
+// thread.
 class LeafPool {
 public:
     LeafPool(const plan::ExecutionPlan& plan, const driver::Binding& binding,

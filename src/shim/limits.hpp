@@ -15,7 +15,8 @@
 
 namespace sandbox::shim {
 
-// The clocks that end a sandbox from outside: ttl, idle_timeout. They run on CLOCK_BOOTTIME.
+// The clocks that end a sandbox from outside: ttl, idle_timeout. They run on CLOCK_BOOTTIME, so
+// that time asleep counts. The loop must outlive this; `over` may destroy nothing of it.
 class Clocks {
 public:
     using Over = std::function<void(EndCause cause)>;  // ttl or idle; at most once
@@ -52,9 +53,11 @@ private:
 };
 
 // Processes in a session's leaf, other than the service's and the health check's.
+// Fails only where cgroups cannot be read.
 [[nodiscard]] Result<bool> has_sessions(const std::string& cgroup);
 
-// Tells when the kernel killed for want of memory in a workload, while it runs on.
+// Tells when the kernel killed for want of memory in a workload, while it runs on. A notice may
+// come late or not at all: the count at the end is what decides.
 class OomWatch {
 public:
     // `count` reads how many so far; `killed` is told of new ones.

@@ -13,6 +13,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 Result<LogProgress> LogProgress::make()
 {
+    // Anonymous and shared: it survives a fork, reaches no disk, and goes with its last owner.
     void* memory = mmap(nullptr, sizeof(Streams), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return fail_errno("mmap");

@@ -9,7 +9,8 @@
 
 namespace sandbox::shim {
 
-// How far a log worker has come with one stream. Counted from the stream's first byte.
+// How far a log worker has come with one stream. Counted from the stream's first byte. `read` is
+// written before `logged`, so their difference is what may be lost at most.
 struct StreamProgress {
     std::atomic<std::uint64_t> read{0};    // taken out of the pipe
     std::atomic<std::uint64_t> logged{0};  // of those, in the log or given up on

@@ -31,6 +31,7 @@ std::string to_base64(std::string_view bytes)
     return out;
 }
 
+// Strict: what our encoder would not write is damage.
 std::optional<std::string> from_base64(std::string_view text)
 {
     if (text.size() % 4 != 0) return std::nullopt;
@@ -80,6 +81,7 @@ LogRecord LineSplitter::take(const std::string& time, bool partial)
 {
     LogRecord record{
         .time = time, .stream = stream_, .offset = offset_, .log = {}, .partial = partial};
+    // The newline counts: offsets are those of the raw stream.
     offset_ += line_.size() + (partial ? 0 : 1);
     record.log = std::move(line_);
     line_.clear();
@@ -93,6 +95,7 @@ std::string encode(const LogRecord& record)
     out += "\",\"stream\":\"";
     out += to_string(record.stream);
     out += "\",\"offset\":" + std::to_string(record.offset);
+    // Most lines are UTF-8, and then readable with any tool.
     if (is_valid_utf8(record.log)) {
         out += ",\"log\":\"";
         append_escaped(out, record.log);
@@ -107,6 +110,7 @@ std::string encode(const LogRecord& record)
 Result<LogRecord> decode(std::string_view line)
 {
     // Base64 grows a record by a third, escapes up to six times.
+    // The longest record there can be, with all that may grow it.
     const canon::Json json = TRY(canon::parse(line, {.bytes = 8 * kLongestRecord, .depth = 2}));
     const auto bad = [] { return fail(Code::corrupt, "not a log record"); };
     if (!json.is_object()) return bad();
@@ -125,6 +129,8 @@ Result<LogRecord> decode(std::string_view line)
     const auto kind = stream ? stream_of(*stream) : std::nullopt;
     const auto offset = number("offset");
     const auto partial = json.find("partial");
+    // Unknown members are allowed here: a newer log worker may add some, and old logs outlive
+    // releases.
     if (!time || !kind || !offset || partial == json.end() || !partial->is_boolean()) return bad();
     LogRecord record{.time = *time,
                      .stream = *kind,

@@ -26,10 +26,12 @@ struct LogRecord {
     bool operator==(const LogRecord&) const = default;
 };
 
-// A longer line is stored as several partial records.
+// A longer line is stored as several partial records. Bounds what a stream without newlines can
+// make us hold.
 inline constexpr std::size_t kLongestRecord = 16U << 10;
 
 // One JSON line, newline included. Bytes that are not UTF-8 travel as base64 in "log_b64".
+// decode: Code::corrupt for everything that is no record.
 std::string encode(const LogRecord& record);
 [[nodiscard]] Result<LogRecord> decode(std::string_view line);
 
@@ -50,7 +52,10 @@ public:
     void feed(std::string_view chunk, const std::string& time, Emit&& emit)
     {
         while (!chunk.empty()) {
+            // At most one record's worth is held, whatever comes.
             const std::size_t room = kLongestRecord - line_.size();
+            // One byte beyond the room: a line of exactly the longest length still ends with its
+            // newline.
             const std::size_t newline = chunk.substr(0, room + 1).find('\n');
             if (newline != std::string_view::npos) {
                 line_ += chunk.substr(0, newline);

@@ -21,6 +21,7 @@ namespace sandbox::shim {
 
 namespace {
 
+// One read takes all that a pipe of default size holds.
 constexpr std::size_t kChunk = 64U << 10;  // a pipe's default capacity, pipe(7)
 
 std::string now_rfc3339()
@@ -38,6 +39,7 @@ std::string now_rfc3339()
 // One stream on its way from the workload to the log and to the client.
 class Drain {
 public:
+    // From where the worker before came to: offsets go on without a gap.
     Drain(LogInput input, Stream stream, StreamProgress& progress)
         : input_(std::move(input)), splitter_(stream, progress.read), progress_(progress)
     {
@@ -56,6 +58,7 @@ public:
         // A full disk loses records, never the workload: the writer counts what it dropped.
         splitter_.feed(chunk, now_rfc3339(),
                        [&](LogRecord&& record) { static_cast<void>(log.append(record)); });
+        // What the splitter holds is read but not yet logged: it would be lost with us.
         progress_.logged = progress_.read - splitter_.held();
         // The log first: a client that stopped reading must not keep output out of it.
         forward(input_.copy_as == Output::terminal ? safe_.feed(chunk) : std::string(chunk));
@@ -67,6 +70,7 @@ private:
         if (auto last = splitter_.finish(now_rfc3339())) static_cast<void>(log.append(*last));
         progress_.logged = progress_.read.load();
         if (input_.copy_as == Output::terminal) forward(safe_.finish());
+        // The copy too: who reads from it sees the end when the workload's output ends.
         input_.from.reset();
         input_.copy.reset();
     }
@@ -75,11 +79,14 @@ private:
     void forward(std::string_view bytes)
     {
         if (!input_.copy.valid() || bytes.empty()) return;
+        // No MSG_DONTWAIT: the copy is the client's pipe or terminal, and its flags are not ours to
+        // change.
         while (!bytes.empty()) {
             const ssize_t count = write(input_.copy.get(), bytes.data(), bytes.size());
             if (count >= 0) {
                 bytes.remove_prefix(static_cast<std::size_t>(count));
             } else if (errno == EAGAIN) {
+                // Somebody made it non-blocking: wait for room as a blocking one would.
                 pollfd wait{input_.copy.get(), POLLOUT, 0};
                 poll(&wait, 1, -1);
             } else if (errno != EINTR) {
@@ -97,6 +104,7 @@ private:
 
 void drain_all(LogWriter& log, Drain& out, Drain& err)
 {
+    // One buffer for both: only one is read at a time.
     std::string buffer(kChunk, '\0');
     while (out.open() || err.open()) {
         std::array<pollfd, 2> wait{
@@ -114,6 +122,7 @@ void keep_only(std::vector<int> keep)
     std::sort(keep.begin(), keep.end());
     unsigned next = 3;
     for (const int fd : keep) {
+        // 0 to 2 stay as they are: the shim has /dev/null there.
         if (fd < 3) continue;
         const auto number = static_cast<unsigned>(fd);
         if (number > next) sys::close_range(next, number - 1);
@@ -127,9 +136,11 @@ void rename_marker(char* marker)
 {
     constexpr std::string_view kShim = "shim:";
     constexpr std::string_view kLog = "log:";
+    // Never longer than before: "log:" is shorter than "shim:", so it fits in place.
     const std::size_t length = std::strlen(marker);
     if (!std::string_view(marker, length).starts_with(kShim)) return;
     const std::string renamed = std::string(kLog) + (marker + kShim.size());
+    // Zeroed first: /proc shows up to the next NUL.
     std::memset(marker, 0, length);
     std::memcpy(marker, renamed.data(), renamed.size());
 }
@@ -140,6 +151,7 @@ void tell_loss(LogWriter& log, LogProgress::Streams& streams)
     LogRecord record{.time = now_rfc3339(),
                      .stream = Stream::supervisor,
                      .log = "the log worker was killed: what it held is lost, another one goes on"};
+    // Told once: what was counted as lost is then counted as done.
     for (StreamProgress& stream : streams) {
         record.dropped += stream.read - stream.logged;
         stream.logged = stream.read.load();
@@ -152,12 +164,14 @@ enum class Place { first, follower };
 [[noreturn]] void work(const std::string& log_dir, LogLimits limits, LogInput out, LogInput err,
                        LogProgress::Streams& progress, int alive, Place place)
 {
+    // Visible in ps; 15 bytes at most, prctl(2).
     prctl(PR_SET_NAME, "sandbox-log", 0, 0, 0);
     std::signal(SIGPIPE, SIG_IGN);
     // Ctrl-C at the client's terminal is not for us: the workload decides when output ends.
     std::signal(SIGINT, SIG_IGN);
     std::signal(SIGTERM, SIG_IGN);
     keep_only({out.from.get(), out.copy.get(), err.from.get(), err.copy.get(), alive});
+    // Nobody is left to tell: the exit status says it, and the shim starts another worker.
     auto log = LogWriter::open(log_dir, limits);
     if (!log) _exit(1);
     if (place == Place::follower) tell_loss(*log, progress);
@@ -181,6 +195,8 @@ Result<Started> start(const LogSpares& spares, LogInput out, LogInput err, char*
                       Place place)
 {
     // Opening here reports a bad folder before anything runs.
+    // The descriptors are not passed on: the child opens its own, so that none is shared by
+    // accident.
     TRY_VOID(LogWriter::open(spares.log_dir, spares.limits));
     sys::Pipe alive = TRY(sys::make_pipe());
     auto child = TRY(sys::clone_process({}));
@@ -206,6 +222,7 @@ bool was_killed(const sys::Pidfd& process)
     // It hung up a moment before it can be waited for.
     constexpr Millis kMoment{1'000};
     const auto status = process.wait_exit(sys::Deadline::after(kMoment));
+    // It drained both streams and left with 0; all else was not its own choice.
     return status && *status && ((*status)->signal != 0 || (*status)->code != 0);
 }
 
@@ -216,6 +233,7 @@ Result<LogWorker> start_log_worker(const std::string& log_dir, LogLimits limits,
 {
     LogSpares spares;
     spares.log_dir = log_dir;
+    // Copies from the start: when a worker is killed it is too late to make them.
     spares.limits = limits;
     spares.out = TRY(duplicate(out));
     spares.err = TRY(duplicate(err));
@@ -231,6 +249,7 @@ Result<bool> revive(LogWorker& worker, char* marker)
     if (!spares.vacant) {
         const std::uint64_t come_to = spares.progress.streams()[0].read +
                                       spares.progress.streams()[1].read;
+        // A worker that read something has earned another; deaths without progress are counted.
         spares.deaths = come_to == spares.come_to ? spares.deaths + 1 : 1;
         spares.come_to = come_to;
         spares.vacant = was_killed(worker.process);

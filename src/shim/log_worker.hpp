@@ -42,7 +42,8 @@ struct LogWorker {
 // Starts the worker: a child that drains both streams through end of file into the log folder,
 // whoever of shim, client and workload dies first. `marker` is the "shim:ID" argument of this
 // process: the child's copy becomes "log:ID", by which it is found should its identity get lost.
-// Requires: a single-threaded caller.
+// The inputs are taken over; copies of them stay here as spares, so the workload sees no end of
+// file before those are dropped. Requires: a single-threaded caller.
 [[nodiscard]] Result<LogWorker> start_log_worker(const std::string& log_dir, LogLimits limits,
                                                  LogInput out, LogInput err, char* marker);
 

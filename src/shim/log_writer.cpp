@@ -17,6 +17,7 @@ constexpr mode_t kLogMode = 0600;
 
 std::string file_name(std::uint32_t number)
 {
+    // As logrotate names them: a higher number is older.
     return number == 0 ? kLogName : std::string(kLogName) + "." + std::to_string(number);
 }
 
@@ -30,6 +31,7 @@ Result<sys::UniqueFd> open_log(int dir)
 std::uint64_t size_of(int dir, const std::string& name)
 {
     struct stat status{};
+    // No link is followed: the folder is ours, but it outlives us.
     if (fstatat(dir, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
     return static_cast<std::uint64_t>(status.st_size);
 }
@@ -39,6 +41,7 @@ std::uint64_t size_of(int dir, const std::string& name)
 LogWriter::LogWriter(sys::UniqueFd dir, sys::UniqueFd file, std::uint64_t size, LogLimits limits)
     : dir_(std::move(dir)), file_(std::move(file)), size_(size), limits_(limits)
 {
+    // At least one file, or nothing could be written.
     limits_.files = std::max(limits_.files, 1U);
 }
 
@@ -60,6 +63,7 @@ Result<LogWriter> LogWriter::open(const std::string& dir, LogLimits limits)
 
 Status LogWriter::rotate()
 {
+    // One file cannot be rotated: it begins anew, and all of it counts as dropped.
     if (limits_.files == 1) {
         if (ftruncate(file_.get(), 0) != 0) return fail_errno("ftruncate", kLogName);
         dropped_ += size_;
@@ -74,8 +78,10 @@ Status LogWriter::rotate()
 
 Status LogWriter::shift_files()
 {
+    // Taken before the renames: the last one overwrites that file.
     const std::uint64_t lost = size_of(dir_.get(), file_name(limits_.files - 1));
     for (std::uint32_t number = limits_.files - 1; number > 0; --number) {
+        // A gap (a file that was removed by hand) shrinks, and does not stop the rest.
         if (size_of(dir_.get(), file_name(number - 1)) == 0) continue;
         TRY_VOID(sys::rename_at(dir_.get(), file_name(number - 1), dir_.get(), file_name(number)));
     }
@@ -87,6 +93,7 @@ Status LogWriter::write_line(const std::string& line)
 {
     if (auto status = sys::write_all(file_.get(), line); !status) {
         // A cut line would merge with the next one: take it back.
+        // Best effort: if even that fails, a reader drops the one line that does not decode.
         [[maybe_unused]] const int cut = ftruncate(file_.get(), static_cast<off_t>(size_));
         return status;
     }
@@ -107,11 +114,14 @@ Status LogWriter::write_marker(const std::string& time)
 Status LogWriter::append(const LogRecord& record)
 {
     const std::string line = encode(record);
+    // Each file has its share: together they stay below the limit.
     const std::uint64_t share = limits_.bytes / limits_.files;
     Status status;
     if (size_ != 0 && size_ + line.size() > share) status = rotate();
+    // Before the line: the marker stands where the records are missing.
     if (status && dropped_ != 0) status = write_marker(record.time);
     if (status) status = write_line(line);
+    // Counted in bytes of records, as the reader will be told.
     if (!status) dropped_ += line.size();
     return status;
 }

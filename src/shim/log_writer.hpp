@@ -13,8 +13,9 @@ namespace sandbox::shim {
 
 inline constexpr const char* kLogName = "log.jsonl";  // then log.jsonl.1 (older), .2, …
 
-// Bounded, rotated files in one folder, written by one process at a time. The oldest file goes when the limit is reached; the next
-// one then starts with a supervisor record that says how many bytes of records were dropped.
+// Bounded, rotated files in one folder, written by one process at a time. The oldest file goes when
+// the limit is reached; the next one then starts with a supervisor record that says how many bytes
+// of records were dropped. Nothing is synced: a host that goes down may lose the last lines.
 class LogWriter {
 public:
     // `dir` is made when missing. Appends to what is there.

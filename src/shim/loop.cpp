@@ -7,6 +7,7 @@
 
 #include <map>
 
+// One thread: without this Asio would lock around every call.
 #define BOOST_ASIO_DISABLE_THREADS
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -28,6 +29,7 @@ struct Loop::State {
         ~Watch() { let_go(); }
         void let_go()
         {
+            // Asio closes what it owns; a borrowed descriptor is only taken out of its epoll set.
             if (ownership == Ownership::borrowed && descriptor.is_open()) descriptor.release();
         }
         Watch(const Watch&) = delete;
@@ -45,6 +47,7 @@ struct Loop::State {
 
     void arm(Token token, const std::shared_ptr<Watch>& watch)
     {
+        // Weak: a watch that was forgotten must not be kept alive by the wait it cancelled.
         watch->descriptor.async_wait(watch->wanted,
                                      [this, token, weak = std::weak_ptr<Watch>(watch)](
                                          const boost::system::error_code& error) {
@@ -67,6 +70,7 @@ struct Loop::State {
 };
 
 Loop::Loop() : state_(std::make_unique<State>()) {}
+// Before the io_context goes: descriptors give back what they borrowed.
 Loop::~Loop() { state_->watches.clear(); }
 
 Result<Loop::Token> Loop::when_readable(int fd, Handler handler)
@@ -82,6 +86,7 @@ Result<Loop::Token> Loop::when_writable(int fd, Handler handler)
 Result<Loop::Token> Loop::watch(int fd, Wanted wanted, Handler handler)
 {
     const Token token = state_->next++;
+    // Asio throws where it cannot register; exceptions stop here.
     try {
         auto watch = std::make_shared<State::Watch>(state_->context, fd, State::Ownership::borrowed,
                                                     wanted);
@@ -96,8 +101,11 @@ Result<Loop::Token> Loop::watch(int fd, Wanted wanted, Handler handler)
 
 Result<Loop::Token> Loop::after(std::chrono::milliseconds delay, Handler handler)
 {
+    // A timerfd, because Asio's timers run on the steady clock, which stands still while the host
+    // sleeps.
     const int fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     if (fd < 0) return fail_errno("timerfd_create");
+    // Zero would disarm it, timerfd_settime(2).
     const auto count = std::max<std::int64_t>(delay.count(), 1);
     itimerspec spec{};
     spec.it_value.tv_sec = count / 1000;
@@ -107,6 +115,7 @@ Result<Loop::Token> Loop::after(std::chrono::milliseconds delay, Handler handler
         auto watch = std::make_shared<State::Watch>(state_->context, fd, State::Ownership::owned);
         if (timerfd_settime(fd, 0, &spec, nullptr) < 0) return fail_errno("timerfd_settime");
         watch->handler = [this, token, handler = std::move(handler)] {
+            // Before the handler: it may arm the next one, or destroy what this one belongs to.
             forget(token);
             handler();
         };
@@ -130,7 +139,9 @@ void Loop::forget(Token token)
 
 void Loop::run()
 {
+    // Without it run() would return as soon as nothing is watched.
     const auto work = asio::make_work_guard(state_->context);
+    // An io_context that was stopped has to be told before it runs again.
     state_->context.restart();
     state_->context.run();
 }

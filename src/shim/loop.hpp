@@ -11,7 +11,8 @@
 namespace sandbox::shim {
 
 // Readiness events for one thread. Asio underneath; kept out of this header because it is slow to
-// compile. Timers run on CLOCK_BOOTTIME: a suspended host does not stretch a deadline.
+// compile. Timers run on CLOCK_BOOTTIME: a suspended host does not stretch a deadline. Handlers run
+// in run() only, one at a time; they may watch and forget anything, themselves included.
 class Loop {
 public:
     using Handler = std::function<void()>;
@@ -28,7 +29,10 @@ public:
     // The same for room to write. Asio knows a descriptor once: for one that is also read, watch a
     // duplicate.
     [[nodiscard]] Result<Token> when_writable(int fd, Handler handler);
+    // Once, at the earliest after `delay` (1 ms at least). Each call costs a timerfd.
     [[nodiscard]] Result<Token> after(std::chrono::milliseconds delay, Handler handler);
+    // No handler of it runs any more, even if its event has already come. An unknown token is
+    // ignored.
     void forget(Token token);
 
     // Returns after stop().

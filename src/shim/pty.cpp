@@ -15,9 +15,11 @@ namespace sandbox::shim {
 
 Result<Devpts> Devpts::of(int init_pid)
 {
+    // Through /proc/PID/root: the sandbox's own mount namespace, without entering it.
     const auto root = TRY_WITH(
         sys::open_file("/proc/" + std::to_string(init_pid) + "/root", O_PATH | O_DIRECTORY),
         "root of PID 1");
+    // kBeneath: a link at dev/pts must not lead us out.
     auto folder = TRY_WITH(
         sys::open_at2(root.get(), "dev/pts", O_PATH | O_DIRECTORY, 0, sys::kBeneath),
         "terminals of the sandbox");
@@ -25,8 +27,10 @@ Result<Devpts> Devpts::of(int init_pid)
     struct stat inside{};
     if (fstatfs(folder.get(), &kind) != 0) return fail_errno("fstatfs", "/dev/pts");
     if (fstat(folder.get(), &inside) != 0) return fail_errno("fstat", "/dev/pts");
+    // The workload may have mounted something else there.
     if (kind.f_type != DEVPTS_SUPER_MAGIC)
         return fail(Code::conflict, "/dev/pts of the sandbox is no devpts");
+    // Two instances of devpts are two devices; the same one would be the host's terminals.
     struct stat host{};
     if (stat("/dev/pts", &host) == 0 && host.st_dev == inside.st_dev)
         return fail(Code::conflict, "/dev/pts of the sandbox is the host's");
@@ -36,9 +40,12 @@ Result<Devpts> Devpts::of(int init_pid)
 Result<Terminal> Devpts::open(uid_t uid, gid_t gid, Window window) const
 {
     Terminal terminal;
+    // The instance's own ptmx, so the new terminal is of that instance (kernel,
+    // filesystems/devpts.rst).
     terminal.master = TRY_WITH(
         sys::open_at2(folder_.get(), "ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK, 0, sys::kBeneath),
         "open a terminal");
+    // A fresh slave is locked until its master says otherwise, ioctl_tty(2).
     const int unlock = 0;
     if (ioctl(terminal.master.get(), TIOCSPTLCK, &unlock) != 0) return fail_errno("TIOCSPTLCK");
     // By the master, not by name: what lies at that name is for the workload to say. Without
@@ -47,6 +54,7 @@ Result<Terminal> Devpts::open(uid_t uid, gid_t gid, Window window) const
     if (slave < 0) return fail_errno("TIOCGPTPEER");
     static_cast<void>(fcntl(slave, F_SETFD, FD_CLOEXEC));
     terminal.slave.reset(slave);
+    // By descriptor, for the same reason.
     if (fchown(slave, uid, gid) != 0) return fail_errno("fchown", "terminal");
     if (fchmod(slave, 0600) != 0) return fail_errno("fchmod", "terminal");
     if (window.rows != 0 || window.cols != 0) TRY_VOID(resize(terminal.master.get(), window));

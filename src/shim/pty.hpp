@@ -22,7 +22,8 @@ struct Window {
 };
 
 // The devpts instance of one sandbox, held by descriptor. Terminals made here are of that instance
-// and of no other: nothing of the host's /dev/pts is ever in reach.
+// and of no other: nothing of the host's /dev/pts is ever in reach. The descriptor keeps the
+// instance alive, not the sandbox.
 class Devpts {
 public:
     // `init_pid` is PID 1 of the sandbox. Code::conflict when what lies at its /dev/pts is no

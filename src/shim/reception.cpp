@@ -13,6 +13,7 @@ namespace sandbox::shim {
 
 namespace {
 
+// As many as one host's clients can need; the rest is turned away, not queued.
 constexpr std::size_t kMostReceived = 64;
 
 }  // namespace
@@ -20,6 +21,7 @@ constexpr std::size_t kMostReceived = 64;
 Result<sys::UniqueFd> listen_for_clients(const std::string& run_dir)
 {
     auto folder = TRY(sys::open_dir(run_dir));
+    // Only the shim that holds the sandbox's claim comes here: nobody else's socket can be there.
     // Of a generation whose keeper failed: nobody listens there any more.
     if (unlinkat(folder.get(), kSocketName, 0) != 0 && errno != ENOENT) {
         return fail_errno("unlink", kSocketName);
@@ -32,6 +34,7 @@ Result<sys::UniqueFd> listen_for_clients(const std::string& run_dir)
 
 Greeting greeting(const std::string& id)
 {
+    // Sorted, and only added to: an old client looks for the words it knows.
     return {kGeneration,
             {"pause", "resume", "sessions", "signal", "stop", "touch", "update", "wait"},
             id};
@@ -43,6 +46,7 @@ std::optional<sys::UniqueFd> receive_client(int listener, std::size_t present)
     if (!socket) return std::nullopt;
     // The folder is 0700 root; the check is for a socket that was handed on.
     const auto peer = sys::peer_credentials(socket->get());
+    // peer_credentials are those of the moment of connect, unix(7).
     if (present >= kMostReceived || !peer || (peer->uid != 0 && peer->uid != geteuid()))
         return std::nullopt;
     return std::move(*socket);
@@ -50,6 +54,7 @@ std::optional<sys::UniqueFd> receive_client(int listener, std::size_t present)
 
 std::optional<std::string> receive_packet(int socket)
 {
+    // One byte more than allowed: a longer packet is then seen as too long, not cut.
     std::string packet(kMostPacketBytes + 1, '\0');
     const ssize_t count = recv(socket, packet.data(), packet.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
@@ -61,6 +66,7 @@ void send_reply(int socket, const Reply& reply)
 {
     const auto packet = encode(reply);
     if (!packet) return;
+    // MSG_DONTWAIT: a client that does not read must not stop the loop.
     static_cast<void>(send(socket, packet->data(), packet->size(), MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 

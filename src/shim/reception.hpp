@@ -15,6 +15,7 @@ namespace sandbox::shim {
 // Makes RUN/ID/shim.sock. Its listener outlives the generations of one shim.
 [[nodiscard]] Result<sys::UniqueFd> listen_for_clients(const std::string& run_dir);
 
+// What this release's shim can do, for the client to choose from.
 Greeting greeting(const std::string& id);
 
 // Nothing when nobody came, there are too many already, or the peer is neither root nor our user.

@@ -13,7 +13,8 @@ using canon::Json;
 
 constexpr std::string_view kOutputs[] = {"log-only", "plain", "terminal"};
 
-// Typed look-ups that remember the first failure, so that decoding reads as a list.
+// Typed look-ups that remember the first failure, so that decoding reads as a list. One key is
+// named: the other side is our own release, so one is enough to find the fault.
 class Fields {
 public:
     explicit Fields(const Json& object) : object_(object) {}
@@ -39,7 +40,7 @@ public:
         if (value == nullptr || !value->is_boolean()) return note(key), false;
         return value->get<bool>();
     }
-    // Requires: each key is asked for once.
+    // Requires: each key is asked for once; all_taken() counts.
     const Json* get(const char* key)
     {
         const auto it = object_.find(key);
@@ -60,6 +61,7 @@ private:
     std::string bad_;
 };
 
+// The words, not numbers: a request can be read by a person.
 Output output_of(Fields& fields, const char* key)
 {
     const std::string text = fields.text(key);
@@ -87,6 +89,7 @@ std::vector<JournaledIntent> intents_from_json(Fields& fields)
     for (const Json& item : *list) {
         if (!item.is_object()) return fields.note("intents"), intents;
         Fields entry(item);
+        // Sequence numbers stay far below: one host would need decades to intend 2^32 effects.
         intents.push_back(
             {entry.number("seq", UINT32_MAX), entry.text("kind"), entry.text("name")});
         if (!entry.bad().empty() || !entry.all_taken()) fields.note("intents");
@@ -127,9 +130,11 @@ Result<std::string> encode(const LaunchRequest& request)
 
 Result<LaunchRequest> decode_request(std::string_view text)
 {
+    // The plan in it is the bulk; depth 8 holds the list of intents.
     const Json json = TRY(canon::parse(text, {.bytes = 16U << 20, .depth = 8}));
     if (!json.is_object()) return fail(Code::corrupt, "a launch request is a JSON object");
     Fields fields(json);
+    // First: nothing else of another release's request is worth a message.
     if (fields.number("version", UINT32_MAX) != kRequestVersion) {
         return fail(Code::corrupt, "a launch request of another release: sandboxctl and "
                                    "sandbox-shim must come from the same one");
@@ -158,11 +163,14 @@ Result<LaunchRequest> decode_request(std::string_view text)
     request.rows = static_cast<std::uint16_t>(fields.number("rows", UINT16_MAX));
     request.cols = static_cast<std::uint16_t>(fields.number("cols", UINT16_MAX));
     request.term = fields.text("term");
+    // Bounds of the operator's config (schemas/config.yaml), checked again where memory depends on
+    // them.
     request.log.bytes = fields.number("log_bytes", 1ULL << 40);
     request.log.files = static_cast<std::uint32_t>(fields.number("log_files", 1000));
     if (!fields.bad().empty()) {
         return fail(Code::corrupt, "launch request: '" + fields.bad() + "' is missing or wrong");
     }
+    // A member we do not know may narrow what is asked: refused.
     if (!fields.all_taken()) return fail(Code::corrupt, "launch request: a member nobody knows");
     return request;
 }

@@ -11,6 +11,7 @@
 
 // What a supervisor hands a fresh shim while the intents become durable: a JSON text in a sealed
 // memfd, with up to three descriptors beside it. One release on both sides, so the codec is strict.
+// Pure.
 namespace sandbox::shim {
 
 inline constexpr int kRequestVersion = 1;
@@ -29,6 +30,7 @@ struct JournaledIntent {
     bool operator==(const JournaledIntent&) const = default;
 };
 
+// Of one log folder.
 struct LogLimits {
     std::uint64_t bytes = 16ULL << 20;  // of all files together
     std::uint32_t files = 4;
@@ -55,6 +57,8 @@ struct LaunchRequest {
     bool operator==(const LaunchRequest&) const = default;
 };
 
+// Fails only for text that is not UTF-8. decode_request: corrupt for everything but what encode
+// writes.
 [[nodiscard]] Result<std::string> encode(const LaunchRequest& request);
 [[nodiscard]] Result<LaunchRequest> decode_request(std::string_view text);
 

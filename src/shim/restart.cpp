@@ -13,6 +13,7 @@ using profile::RestartPolicy;
 bool wanted(RestartPolicy policy, const RunEnd& end)
 {
     switch (end.cause) {
+    // Somebody's word: no policy stands above it.
     case EndCause::asked:
     case EndCause::ttl:
     case EndCause::idle: return false;
@@ -23,12 +24,14 @@ bool wanted(RestartPolicy policy, const RunEnd& end)
     case EndCause::workload: break;
     }
     if (policy == RestartPolicy::always) return true;
+    // A time-out is 124, a kill 137: both are failures here.
     return policy == RestartPolicy::on_failure && end.code != 0;
 }
 
 bool was_healthy(const profile::Lifecycle& lifecycle, const RunEnd& end)
 {
-    // A run that the health check ended is the opposite, however long it lasted.
+    // A run that the health check ended is the opposite, however long it lasted; and a launch that
+    // failed has not run.
     if (end.cause == EndCause::unhealthy || end.cause == EndCause::launch_failed) return false;
     const Millis most = kHealthyRun / kHealthyBackoffs;  // also keeps the product in range
     return end.ran >= std::min(lifecycle.backoff, most) * kHealthyBackoffs;
@@ -49,7 +52,9 @@ std::optional<Restart> next_restart(const profile::Lifecycle& lifecycle, const A
     if (!wanted(lifecycle.restart, end)) return std::nullopt;
     const Attempts before = was_healthy(lifecycle, end) ? Attempts{} : so_far;
     if (lifecycle.max_restarts && before.in_a_row >= *lifecycle.max_restarts) return std::nullopt;
+    // A profile that asks for a longer first pause gets no shorter ones later.
     const Millis longest = std::max(kLongestBackoff, lifecycle.backoff);
+    // Doubled each time, so that a workload that dies at once does not keep the host busy.
     const Millis delay = before.in_a_row == 0 ? lifecycle.backoff
                                               : std::min(before.backoff * 2, longest);
     return Restart{delay, {before.in_a_row + 1, delay}};

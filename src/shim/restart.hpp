@@ -12,7 +12,8 @@
 // Whether a generation that has ended is followed by another, and when. Pure: time is an argument.
 namespace sandbox::shim {
 
-// The longest pause between two attempts, unless the profile's first one is longer already.
+// The longest pause between two attempts, unless the profile's first one is longer already. A
+// minute, as service managers and container runtimes have it.
 inline constexpr Millis kLongestBackoff{60'000};
 // A run of so many first pauses, or of so long, was a healthy one: the count begins anew.
 inline constexpr int kHealthyBackoffs = 10;
@@ -29,6 +30,7 @@ enum class EndCause {
 };
 std::string_view to_string(EndCause cause) noexcept;
 
+// What is known of the generation that ended.
 struct RunEnd {
     EndCause cause = EndCause::workload;
     std::int32_t code = 0;  // exit status as a shell tells it

@@ -9,7 +9,7 @@ namespace sandbox::shim {
 
 namespace {
 
-// "Our failure" (design: exit codes): the workload has not run.
+// "Our failure" (design: exit codes): the workload has not run. What clients that wait are told.
 constexpr ledger::Exit kNeverRan{125, 0, ledger::ExitReason::unknown, 0};
 
 class Cycle {
@@ -26,10 +26,13 @@ public:
 
     ledger::State run()
     {
+        // After each generation the policy decides anew, by the plan of now: an update may have
+        // changed it.
         while (const auto next = next_restart(plan_->request.lifecycle, attempts_,
                                               {last_.cause, last_.exit.code, last_.ran})) {
             attempts_ = next->attempts;
             auto due = pause(next->delay);
+            // Also when the pause fails: without its claim the next start would be nobody's.
             if (!due || !*due) break;
             if (!launch()) break;
         }
@@ -47,19 +50,24 @@ private:
     // False: the cycle is over.
     Result<bool> pause(Millis delay)
     {
+        // All that the last generation made goes first: the next one begins as a first launch does.
         const driver::Unwound unwound = TRY(unwind_generation(journal_, request_));
         // What does not go away would stand in the next one's way: that is for the last unwinding.
         if (!unwound.left.empty()) return false;
+        // A first generation that was over at once never made one.
         if (!last_.listener.valid()) {
             last_.listener = TRY(listen_for_clients(request_.binding.run_dir.str()));
         }
         const sys::Deadline due = sys::Deadline::after(delay);
+        // The due time is in the claim before the pause begins: if this shim dies, others know when
+        // to act.
         TRY_VOID(journal_.between(unwound, rest_,
                                   {attempts_.in_a_row, plan_->request.lifecycle.max_restarts,
                                    static_cast<std::uint64_t>(delay.count()), why()},
                                   due.boottime_ns()));
         // Nobody waits for us now.
         TRY_VOID(journal_.settle());
+        // Clients are answered meanwhile: a stop must not have to wait for the next generation.
         RestartWait wait(last_.listener.get(), request_.binding.id.str(), last_.exit);
         const auto ended = wait.wait(due, last_.ttl);
         failpoint("restart.waited");
@@ -73,6 +81,7 @@ private:
     // True: it ran, or failed to, and that is told; the policy decides again.
     bool launch()
     {
+        // It may have been taken over, or removed, during the pause.
         if (!journal_.begin_again(request_)) {
             static_cast<void>(journal_.give_up_restart());
             return false;
@@ -80,10 +89,12 @@ private:
         auto generation = prepare(request_, plan_, parts_.programs, {}, journal_, {},
                                   parts_.log_marker);
         if (!generation) return failed(generation.error());
+        // No launcher: whoever asked for the first generation has had its end.
         auto kept = keep(**generation, journal_, {}, std::move(last_.listener), last_.ttl);
         if (!kept) {
             LaunchFailure failure{"keep", std::move(kept.error()),
                                   std::move((*generation)->evidence)};
+            // Before it is told: its destructor closes the channels, and PID 1 ends.
             generation->reset();
             return failed(failure);
         }
@@ -97,10 +108,12 @@ private:
 
     bool failed(const LaunchFailure& failure)
     {
+        // The state that counts if no further attempt follows.
         rest_ = ledger::State::failed;
         last_.cause = EndCause::launch_failed;
         last_.exit = kNeverRan;
         last_.ran = Millis{0};
+        // False where not even that could be written: then the cycle ends.
         return journal_.failed(to_audit(request_, failure)).has_value();
     }
 

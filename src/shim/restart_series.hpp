@@ -10,7 +10,7 @@
 
 namespace sandbox::shim {
 
-// What every generation of one shim is made from.
+// What every generation of one shim is made from. Borrowed; all of it outlives the series.
 struct SeriesParts {
     Journal& journal;
     const driver::SealedPrograms& programs;

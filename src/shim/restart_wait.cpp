@@ -19,6 +19,7 @@ RestartWait::RestartWait(int listener, std::string id, ledger::Exit last)
 }
 
 // Those who asked for the end and wait for it hear of it by the end of their connection.
+// Before the sockets close: the loop must not watch numbers that are another's.
 RestartWait::~RestartWait()
 {
     for (const auto& [number, client] : clients_) loop_.forget(client->watch);
@@ -26,12 +27,14 @@ RestartWait::~RestartWait()
 
 Result<std::optional<EndCause>> RestartWait::wait(sys::Deadline due, sys::Deadline ttl)
 {
+    // The listener is watched by nobody else now: the keeper of the last generation is gone.
     TRY(loop_.when_readable(listener_, [this] { accept_client(); }));
     TRY(loop_.after(due.remaining(), [this] { end(std::nullopt); }));
     if (ttl.boottime_ns() != INT64_MAX) {
         TRY(loop_.after(ttl.remaining(), [this] { end(EndCause::ttl); }));
     }
     failpoint("restart.waiting");
+    // A stop inside a handler only ends the turn.
     while (!over_) loop_.run();
     return why_;
 }
@@ -65,6 +68,7 @@ void RestartWait::on_client(std::uint64_t number)
     const auto it = clients_.find(number);
     if (it == clients_.end()) return;
     const std::shared_ptr<Client> client = it->second;
+    // Never blocks, and takes no descriptors: nothing here could use them.
     const auto packet = receive_packet(client->socket.get());
     if (!packet) return;
     if (packet->empty()) {
@@ -79,6 +83,7 @@ void RestartWait::on_client(std::uint64_t number)
 
 Reply RestartWait::serve(const Request& request)
 {
+    // The last generation's end: the same answer as if it had been asked a moment before.
     if (std::holds_alternative<WaitRequest>(request)) return Ended{last_, ""};
     if (std::holds_alternative<TouchRequest>(request)) return Accepted{};
     const auto* signal = std::get_if<SignalRequest>(&request);
@@ -92,6 +97,7 @@ Reply RestartWait::serve(const Request& request)
 
 bool means_the_end(int signal) noexcept
 {
+    // The four by which shells, terminals and service managers end a program; others are messages.
     return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
 }
 

@@ -16,7 +16,8 @@
 
 namespace sandbox::shim {
 
-// The pause between two generations: nothing runs, and clients are answered all the same.
+// The pause between two generations: nothing runs, and clients are answered all the same. Blocks in
+// wait() until it is over; one thread.
 class RestartWait {
 public:
     // `listener` is shim.sock, which stays the caller's. `last` is what clients that wait are told.

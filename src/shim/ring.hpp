@@ -9,19 +9,21 @@
 namespace sandbox::shim {
 
 // The last bytes of a stream, each known by its position in it: what nobody took in time falls out
-// at the old end, and a reader that names a position learns what it missed.
+// at the old end, and a reader that names a position learns what it missed. Pure; at most twice the
+// capacity is held.
 class Ring {
 public:
     // Requires: capacity > 0.
     explicit Ring(std::size_t capacity) : capacity_(capacity) {}
 
     std::uint64_t begin() const noexcept { return end_ - kept(); }  // oldest byte that is here
-    std::uint64_t end() const noexcept { return end_; }             // one past the newest
+    std::uint64_t end() const noexcept { return end_; }  // one past the newest
     std::size_t capacity() const noexcept { return capacity_; }
 
     void append(std::string_view bytes)
     {
         end_ += bytes.size();
+        // Of a piece longer than the ring only its end could ever be read.
         if (bytes.size() > capacity_) bytes.remove_prefix(bytes.size() - capacity_);
         bytes_.append(bytes);
         // Moved to the front once per capacity: linear in what passes through.

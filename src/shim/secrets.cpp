@@ -12,9 +12,11 @@ namespace sandbox::shim {
 
 namespace {
 
+// Secrets: nobody else may read, so no bit for group and others at all.
 constexpr mode_t kOthers = 077;
 constexpr mode_t kOthersWrite = 022;
 
+// Root, or the user whose sandboxes these are.
 bool is_ours(uid_t owner) { return owner == 0 || owner == geteuid(); }
 
 std::string mend(const std::string& path)
@@ -28,6 +30,7 @@ Result<sys::UniqueFd> open_store(const std::string& store)
     if (!dir) return fail(std::move(dir.error()).with("the operator's secrets"));
     struct stat info{};
     if (fstat(dir->get(), &info) != 0) return fail_errno("fstat", store);
+    // Whoever may write the folder may put another file in the place of one that was judged.
     if (!is_ours(info.st_uid) || (info.st_mode & kOthersWrite) != 0) {
         return fail(Code::permission_denied,
                     store + " may be changed by others than root: chown root and chmod 0700");
@@ -52,9 +55,11 @@ Status give(ControlStream& stream, const profile::Secret& secret, const plan::Pr
     message.gid = process.gid;
     message.name = secret.env ? *secret.env : secret.file->str();
     const auto value = secret.env ? variable_value(held) : held.bytes();
+    // Environment strings end at the first NUL: the value would be cut without a word.
     if (secret.env && std::ranges::find(value, std::byte{0}) != value.end()) {
         return fail(Code::invalid_argument, "a variable cannot hold the NUL byte that is in it");
     }
+    // The head alone: the value never enters a buffer that we do not wipe.
     const wire::ByteVector head = TRY(wire::encode_secret_head(message, value.size()));
     TRY_VOID(channel::send_bytes(stream.fd(), head, {}));
     // Straight from the locked pages.
@@ -74,11 +79,13 @@ Result<sys::LockedMemory> read_secret(const std::string& store, const std::strin
 {
     const std::string path = store + "/" + name;
     const auto dir = open_store(store);
+    // No folder is the same as no file, with the same mend.
     if (!dir && dir.error().errnum() == ENOENT) {
         return fail(Code::not_found, path + " does not exist" + mend(path));
     }
     if (!dir) return fail(dir.error());
     // Never waits for a FIFO's writer.
+    // kBeneath and no link: the name comes from a profile.
     const auto file = sys::open_at2(dir->get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0,
                                     sys::kBeneath);
     if (!file && file.error().errnum() == ENOENT) {
@@ -86,15 +93,18 @@ Result<sys::LockedMemory> read_secret(const std::string& store, const std::strin
     }
     if (!file) return fail(file.error());
     struct stat info{};
+    // Judged on the open file, so that what was judged is what is read.
     if (fstat(file->get(), &info) != 0) return fail_errno("fstat", path);
     if (!S_ISREG(info.st_mode)) return fail(Code::permission_denied, path + " is no regular file");
     if (!is_ours(info.st_uid) || (info.st_mode & kOthers) != 0) {
         return fail(Code::permission_denied,
                     path + " is not root's alone: chown root and chmod 0600");
     }
+    // Beyond the wire's ceiling (docs/protocol.md, SECRET).
     if (static_cast<std::uint64_t>(info.st_size) > wire::kMaxSecretValue) {
         return fail(Code::invalid_argument, path + " is longer than 64 KiB");
     }
+    // Locked before the first byte is read into it; wiped when it goes.
     auto memory = TRY(sys::LockedMemory::make(static_cast<std::size_t>(info.st_size)));
     for (auto left = memory.bytes(); !left.empty();) {
         const ssize_t count = ::read(file->get(), left.data(), left.size());
@@ -111,6 +121,7 @@ Result<std::vector<driver::Evidence>> give_secrets(ControlStream& stream,
                                                    const std::string& store, sys::Deadline deadline)
 {
     std::vector<driver::Evidence> evidence;
+    // In the plan's order: evidence and errors come in the same order each time.
     for (const profile::Secret& secret : plan->request.secrets) {
         const auto held = TRY_WITH(read_secret(store, secret.name), "secret " + secret.name);
         const auto given = give(stream, secret, plan->process, held, deadline);

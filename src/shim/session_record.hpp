@@ -6,6 +6,7 @@
 
 namespace sandbox::shim {
 
+// One session of a running generation. Shared: a handler may end the one it is called for.
 struct Sessions::Session {
     std::uint32_t number = 0;
     std::string name;

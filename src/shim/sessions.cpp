@@ -20,8 +20,10 @@ namespace sandbox::shim {
 
 namespace {
 
+// Sessions of a tool call come in bursts: ten of them then cost one sync.
 constexpr Millis kWriteDelay{100};   // audit lines of sessions share commits
 constexpr Millis kClearAgain{50};    // a leaf whose processes take their time to die
+// Beyond it the oldest are forgotten: a detached session nobody asks about must not stay for ever.
 constexpr std::size_t kMostEnded = 64;  // whose exit status can still be asked for
 constexpr int kUnknownEnd = 255;  // what is reported of an end that PID 1 lied about
 constexpr int kBySignal = 128;
@@ -72,6 +74,7 @@ Sessions::Sessions(Generation& generation, Journal& journal, Loop& loop,
 Sessions::~Sessions()
 {
     if (write_timer_) loop_.forget(*write_timer_);
+    // Each closes its stream: PID 1 then ends what is left of it.
     while (!sessions_.empty()) drop(sessions_.begin()->first);
 }
 
@@ -82,11 +85,14 @@ Status Sessions::admit(sys::UniqueFd stream)
     session->name = "s" + std::to_string(session->number);
     session->from_door = true;
     session->started = TRY(ledger::now()).utc;
+    // The leaf first: without one nothing may run, and no session is told of.
     LeafPool::Leaf leaf = TRY(leaves_.make());
     session->slot = leaf.slot;
+    // Known before it is passed on: PID 1 may speak of it at once.
     sessions_.emplace(session->number, session);
     const std::string ok = channel::connected_line(
         channel::assigned_port(session->number, leaf.slot));
+    // OK before PASS: afterwards the stream is the guest's, and its bytes would mix with ours.
     Status passed = channel::send_bytes(stream.get(), std::as_bytes(std::span(ok)), {});
     if (passed) {
         passed = pass_session(generation_.launched->channel.get(),
@@ -113,6 +119,7 @@ void Sessions::told(const wire::InitMessage& message)
 {
     if (const auto* opened = std::get_if<wire::SessionOpened>(&message)) {
         const Shared session = find(opened->session);
+        // Only the first report counts; a name that was not passed on is nobody's.
         if (!session || session->inner_pid != 0) return;
         session->inner_pid = opened->pid;
         session->terminal = session->terminal || opened->kind == wire::SessionKind::pty;
@@ -122,6 +129,7 @@ void Sessions::told(const wire::InitMessage& message)
     } else if (const auto* over = std::get_if<wire::SessionEnded>(&message)) {
         const Shared session = find(over->session);
         if (!session || !session->slot) return;
+        // One that we opened has its own stream, which says more.
         if (session->from_door) session->exit = wire::Exit{over->outcome, over->value};
         retire_leaf(session);
         if (session->from_door) {
@@ -136,16 +144,19 @@ void Sessions::told(const wire::InitMessage& message)
     }
 }
 
-// The slot stays taken until the kernel has let go of the leaf.
+// The slot stays taken until the kernel has let go of the leaf: a session born into it would be
+// killed with the last one's rest.
 void Sessions::retire_leaf(const Shared& session)
 {
     if (!session->slot) return;
     const std::uint32_t slot = *session->slot;
     session->slot.reset();
+    // Only a SIGKILL can be the OOM killer's; asking the cgroup each time would cost a few opens.
     const bool killed = session->exit && session->exit->value == SIGKILL;
     if (killed || !session->from_door)
         session->oom_kills = std::max(session->oom_kills, leaves_.oom_kills(slot));
     if (leaves_.clear(slot)) return;
+    // Keeps itself alive from turn to turn, and ends with the last one.
     const auto again = std::make_shared<std::function<void()>>();
     *again = [this, slot, weak = std::weak_ptr(again)] {
         const auto self = weak.lock();
@@ -161,6 +172,7 @@ void Sessions::settle_end(Session& session)
     session.settled = true;
     ledger::Exit exit = exit_of(*session.exit);
     exit.oom_kills = session.oom_kills;
+    // A SIGKILL that we did not send, and a count that grew: the kernel ran out of memory for it.
     if (exit.oom_kills > 0 && exit.signal == SIGKILL && exit.reason == ledger::ExitReason::signal)
         exit.reason = ledger::ExitReason::oom;
     session.result = exit;
@@ -180,6 +192,7 @@ void Sessions::settle_end(Session& session)
 void Sessions::write_down(audit::Body body)
 {
     unwritten_.push_back(std::move(body));
+    // Without a timer they wait for the next one, or for settle() at the end.
     if (write_timer_) return;
     const auto timer = loop_.after(kWriteDelay, [this] {
         write_timer_.reset();
@@ -208,6 +221,7 @@ void Sessions::drop(std::uint32_t number)
     sessions_.erase(it);
 }
 
+// By number, which is by age.
 void Sessions::drop_old()
 {
     auto ended = std::count_if(sessions_.begin(), sessions_.end(),
@@ -233,6 +247,7 @@ bool Sessions::any_at_work() const
 
 int Sessions::host_pid(const Session& session) const
 {
+    // Only from its leaf: a pid that the guest names is a number inside.
     if (!session.slot || session.inner_pid == 0) return 0;
     return driver::find_session_pid(*generation_.plan, generation_.request.binding,
                                     LeafPool::name_of(*session.slot),

@@ -20,9 +20,10 @@
 
 namespace sandbox::shim {
 
-// The sessions of one running generation. Those that come through the door are handed to sandbox-init
-// and known here by what it reports; terminals and detached ones are opened here and outlive the
-// client that asked. Nothing in it blocks for longer than a commit.
+// The sessions of one running generation. Those that come through the door are handed to
+// sandbox-init and known here by what it reports; terminals and detached ones are opened here and
+// outlive the client that asked. Nothing in it blocks for longer than a commit. Borrows generation,
+// journal and loop; one thread.
 class Sessions {
 public:
     // A reply and a descriptor that goes with it (-1: none). May be called in a later turn; the
@@ -34,9 +35,11 @@ public:
     Sessions(const Sessions&) = delete;
     Sessions& operator=(const Sessions&) = delete;
 
-    // A stream that knocked on port 5001.
+    // A stream that knocked on port 5001. resource_exhausted: as many sessions as there may be;
+    // then it is closed without OK.
     [[nodiscard]] Status admit(sys::UniqueFd stream);
-    // What sandbox-init says on its channel.
+    // What sandbox-init says on its channel: hostile, so only what fits a session we know is
+    // believed.
     void told(const wire::InitMessage& message);
 
     // One of them has not ended.

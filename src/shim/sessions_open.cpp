@@ -21,6 +21,7 @@ namespace sandbox::shim {
 
 namespace {
 
+// OPEN's ceiling is 1 MiB, docs/protocol.md.
 constexpr std::size_t kMostOpenBytes = wire::kMaxOpen + wire::kHeaderSize;
 constexpr int kRoomForOpen = 4 << 20;  // so that a whole OPEN fits into the socket at once
 constexpr int kMessagesATurn = 64;
@@ -31,11 +32,13 @@ constexpr LogLimits kSessionLog{4ULL << 20, 2};
 Result<wire::Open> decode_open(int memfd)
 {
     if (memfd < 0) return fail(Code::invalid_argument, "no OPEN came with the request");
+    // Sealed, so that what is decoded here is what is sent on.
     if (!TRY(sys::is_sealed(memfd))) return fail(Code::invalid_argument, "OPEN is not sealed");
     const std::string bytes = TRY(sys::read_file(sys::fd_path(memfd), kMostOpenBytes));
     auto input = std::as_bytes(std::span(bytes));
     wire::FrameDecoder decoder(wire::Port::session, wire::Direction::to_guest);
     auto frame = TRY(decoder.next(input));
+    // One frame and nothing behind it: a second one would reach the guest unread.
     if (!frame || !input.empty()) return fail(Code::invalid_argument, "OPEN is not one frame");
     auto message = TRY(wire::decode_as<wire::SessionMessage>(wire::Direction::to_guest, frame->type,
                                                              frame->payload));
@@ -55,6 +58,7 @@ std::vector<std::string> shortened(const std::vector<std::string>& argv)
     std::vector<std::string> list;
     for (const std::string& word : argv) {
         if (list.size() == kMostRowArguments) break;
+        // For people in a list: escaped, because a terminal shows it.
         list.push_back(escaped(word).substr(0, kMostArgumentBytes));
     }
     return list;
@@ -68,6 +72,7 @@ void Sessions::open(const OpenSession& request, sys::UniqueFd memfd, const Answe
     if (!open) return answer(Rejected{open.error().message()}, -1);
     auto session = prepare(request, std::move(*open));
     if (!session) return answer(Rejected{session.error().message()}, -1);
+    // Answered later, when the program runs or does not: see started(), refused() and ended().
     (*session)->answer = answer;
     (*session)->attach_at_start = request.attach;
 }
@@ -82,6 +87,7 @@ Result<Sessions::Shared> Sessions::prepare(const OpenSession& request, wire::Ope
     session->program = open.argv.front();
     session->uid = open.uid;
     session->started = TRY(ledger::now()).utc;
+    // Set here, not believed: the client's OPEN says what to run, not how.
     open.kind = request.terminal ? wire::SessionKind::pty : wire::SessionKind::exec;
     open.stdio = wire::SessionStdio::descriptors;
     open.gate = true;
@@ -99,6 +105,7 @@ Result<Sessions::Shared> Sessions::prepare(const OpenSession& request, wire::Ope
     }
     LeafPool::Leaf leaf = TRY(leaves_.make());
     session->slot = leaf.slot;
+    // Before the stream: its first message may come in this very turn.
     sessions_.emplace(session->number, session);
     const auto stream = [&]() -> Status {
         session->stream = std::make_unique<SessionStream>(TRY(shim::open_session(
@@ -140,7 +147,9 @@ Status Sessions::give_terminal(Session& session, const OpenSession& request, con
 
 Result<Terminal> Sessions::open_terminal(const OpenSession& request, const wire::Open& open)
 {
+    // Of PID 1's mount namespace, looked up once.
     if (!devpts_) devpts_.emplace(TRY(Devpts::of(generation_.launched->init_pid)));
+    // Ids of the sandbox's range: the slave belongs to the session's user as the host sees it.
     const std::uint32_t base = generation_.request.binding.id_base;
     return devpts_->open(base + open.uid, base + open.gid, {request.rows, request.cols});
 }
@@ -152,6 +161,7 @@ Result<std::array<sys::UniqueFd, 3>> Sessions::give_log(Session& session)
     session.logs = generation_.request.binding.state_dir.str() + "/logs/sessions/" +
                    std::to_string(generation_.request.binding.generation) + "-" + session.name;
     TRY_VOID(sys::make_dirs(session.logs));
+    // Intent before the fork; its identity right after.
     const std::uint64_t seq = TRY(journal_.intend(
         ledger::EntryKind::log_worker,
         driver::resource_name(ledger::EntryKind::log_worker, generation_.request.binding.id, "")));
@@ -176,6 +186,7 @@ Status Sessions::watch_log(Session& session)
     return {};
 }
 
+// Also when it drained everything and left: then nobody follows, and the log is complete.
 void Sessions::on_log_ended(std::uint32_t number)
 {
     const auto it = sessions_.find(number);
@@ -190,6 +201,7 @@ void Sessions::on_log_ended(std::uint32_t number)
         return;
     }
     held->log.reset();
+    // EXIT only now: attached clients read the log, and it is complete.
     if (held->exit) tell_waiters(held->waiters, *held->exit);
 }
 
@@ -199,6 +211,8 @@ Status Sessions::send_open(Session& session, const wire::Open& open, std::array<
     const wire::ByteVector frame = TRY(wire::encode(open));
     const int socket = session.stream->fd();
     const int room = kRoomForOpen;
+    // Beyond wmem_max only with CAP_NET_ADMIN, socket(7); without it a long OPEN may be refused
+    // below.
     if (setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) != 0)
         static_cast<void>(setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room));
     const std::string_view bytes(reinterpret_cast<const char*>(frame.data()), frame.size());
@@ -223,6 +237,7 @@ void Sessions::on_stream(std::uint32_t number)
         if (message && *message) {
             if (!take(*session, **message)) continue;
         } else if (!session->exit) {
+            // The stream broke without an EXIT: PID 1 is gone, and with it the session.
             ended(*session, {wire::ExitOutcome::signaled, SIGKILL});
         }
         if (session->stream_watch) loop_.forget(*session->stream_watch);
@@ -235,6 +250,7 @@ bool Sessions::take(Session& session, const wire::SessionMessage& message)
 {
     if (const auto* confined = std::get_if<wire::Confined>(&message)) {
         const Status seen = witness(session, *confined);
+        // GO only after the evidence: until then the child stands behind its gate.
         if (seen && session.stream->send(wire::Go{})) return false;
         refused(session, seen ? "sandbox-init went away" : seen.error().message());
         return true;
@@ -276,11 +292,13 @@ Status Sessions::witness(Session& session, const wire::Confined& report)
 
 void Sessions::started(Session& session)
 {
+    // A client may have gone, or been answered, before.
     if (!session.answer) return;
     const Answer answer = std::exchange(session.answer, nullptr);
     SessionOpen reply{session.name, session.terminal, 0, session.logs};
     if (!session.attach_at_start || !session.relay) return answer(reply, -1);
     auto attached = session.relay->attach(std::nullopt);
+    // Only now, so that the first byte it gets is the first there is.
     if (!attached) return answer(Rejected{attached.error().message()}, -1);
     reply.offset = attached->offset;
     answer(reply, attached->stream.get());
@@ -300,9 +318,11 @@ void Sessions::refused(Session& session, std::string why)
 void Sessions::ended(Session& session, wire::Exit exit)
 {
     session.exit = exit;
+    // Before the leaf goes: its counters go with it.
     if (session.slot) session.oom_kills = leaves_.oom_kills(*session.slot);
     settle_end(session);
     if (session.relay) {
+        // Our slave closes, so that the master comes to its end.
         session.relay->leader_gone();
         session.relay->tell_exit(exit);
     } else if (!session.log) {
@@ -316,6 +336,7 @@ void Sessions::ended(Session& session, wire::Exit exit)
         std::exchange(session.answer, nullptr)(Ended{*session.result, why}, -1);
         const auto it = sessions_.find(session.number);
         if (it != sessions_.end()) {
+            // Never ran: there is nothing to be listed or attached to.
             const Shared held = it->second;
             retire_leaf(held);
             drop(held->number);
@@ -328,7 +349,8 @@ void Sessions::ended(Session& session, wire::Exit exit)
 void Sessions::send_signal(Session& session, int signal)
 {
     if (session.exit) return;
-    // The whole leaf, also what left the leader's group.
+    // By the kernel, to the leader: PID 1 may not read its stream. What the leader leaves behind
+    // goes with the leaf.
     if (signal == SIGKILL && session.slot && !session.from_door) {
         const int pid = host_pid(session);
         const auto leader = pid == 0 ? Result<sys::Pidfd>(fail(Code::not_found, ""))
@@ -344,6 +366,7 @@ void Sessions::send_signal(Session& session, int signal)
 void Sessions::tell_waiters(std::vector<sys::UniqueFd>& waiters, const wire::Exit& exit)
 {
     const auto frame = wire::encode(exit);
+    // A waiter that does not read loses EXIT, and sees the end of its stream all the same.
     for (const sys::UniqueFd& waiter : waiters) {
         if (frame)
             static_cast<void>(
@@ -360,6 +383,7 @@ void Sessions::attach(const AttachSession& request, const Answer& answer)
         return;
     }
     const Shared session = find(request.session);
+    // A session from the door is its client's stream; there is no second one.
     if (!session || session->from_door) {
         const std::string what = session ? "belongs to the client that opened it"
                                          : "is not here: 'sandboxctl sessions NAME' lists them";
@@ -378,6 +402,7 @@ void Sessions::attach(const AttachSession& request, const Answer& answer)
     }
     auto pair = sys::socket_pair(sys::SocketType::stream);
     if (!pair) return reject(pair.error());
+    // Those that hung up are only noticed here: nobody watches them.
     std::erase_if(session->waiters, [](const sys::UniqueFd& waiter) {
         return sys::poll_one(waiter.get(), POLLIN, sys::Deadline::after(Millis{0})).value_or(1) !=
                0;
@@ -386,6 +411,7 @@ void Sessions::attach(const AttachSession& request, const Answer& answer)
         return reject({Code::resource_exhausted, "too many are attached to it"});
     session->waiters.push_back(std::move(pair->first));
     answer(reply, pair->second.get());
+    // It ended before anybody attached: EXIT at once.
     if (session->exit && !session->log) tell_waiters(session->waiters, *session->exit);
 }
 
@@ -406,6 +432,7 @@ Status Sessions::attach_service(const AttachSession& request, const Answer& answ
         return fail(Code::conflict, "this sandbox is idle: it has no main process to attach to");
     reply.logs = generation_.request.binding.state_dir.str() + "/logs";
     sys::SocketPair pair = TRY(sys::socket_pair(sys::SocketType::stream));
+    // The oldest gives way: it is the one most likely gone.
     if (service_waiters_.size() >= kMostWaiters) service_waiters_.erase(service_waiters_.begin());
     service_waiters_.push_back(std::move(pair.first));
     answer(reply, pair.second.get());
@@ -439,6 +466,7 @@ Status Sessions::begin_service()
     if ((*generation_.plan)->microvm && generation_.request.rows != 0)
         service_->set_window({generation_.request.rows, generation_.request.cols});
     service_->log_into(std::move(generation_.terminal_log));
+    // The client that came with the launch is attached from the first byte on.
     if (generation_.terminal_client.valid())
         TRY_VOID(service_->adopt(std::move(generation_.terminal_client)));
     return service_->begin();
@@ -451,6 +479,7 @@ void Sessions::service_ended(const wire::Exit& exit)
         service_->leader_gone();
         service_->tell_exit(exit);
     }
+    // Without a terminal its log is drained by now, see Keeper::await_log().
     tell_waiters(service_waiters_, exit);
 }
 

@@ -15,6 +15,7 @@ namespace sandbox::shim {
 
 namespace {
 
+// One read or frame: small enough that a fast terminal cannot keep the others waiting.
 constexpr std::size_t kPiece = 32U << 10;
 constexpr std::size_t kMostTyped = 64U << 10;  // above it the client's stream is not read
 
@@ -41,6 +42,7 @@ std::optional<std::size_t> Outlet::write(std::string_view bytes)
 {
     const ssize_t count = ::write(fd_.get(), bytes.data(), bytes.size());
     if (count >= 0) {
+        // All of it or a part: the wait is over, and begins anew when the next write fails.
         if (watch_) loop_.forget(*watch_);
         watch_.reset();
         return static_cast<std::size_t>(count);
@@ -48,12 +50,14 @@ std::optional<std::size_t> Outlet::write(std::string_view bytes)
     if (!must_wait(errno)) return std::nullopt;
     if (!watch_) {
         auto watch = loop_.when_writable(fd_.get(), [this] { ready_(); });
+        // A write that can neither be done nor waited for is as good as broken.
         if (!watch) return std::nullopt;
         watch_ = *watch;
     }
     return 0;
 }
 
+// Each outlet has a descriptor of its own: Asio knows one only once (loop.hpp).
 TerminalRelay::TerminalRelay(Loop& loop, Terminal terminal, Hooks hooks)
     : loop_(loop), hooks_(std::move(hooks)), master_(std::move(terminal.master)),
       slave_(std::move(terminal.slave)), client_out_(loop, [this] { push(); }),
@@ -69,6 +73,7 @@ TerminalRelay::~TerminalRelay()
 
 Status TerminalRelay::begin()
 {
+    // A duplicate: the master is watched for reading at the same time.
     input_.open(TRY(sys::duplicate(master_.get())));
     watch_master();
     return {};
@@ -76,6 +81,7 @@ Status TerminalRelay::begin()
 
 void TerminalRelay::watch_master()
 {
+    // With no room nothing is read, so the program waits at its full terminal.
     const bool wanted = !at_end_ && room() > 0;
     if (wanted && !master_watch_) {
         const auto watch = loop_.when_readable(master_.get(), [this] { read_master(); });
@@ -109,6 +115,7 @@ void TerminalRelay::read_master()
 
 void TerminalRelay::push()
 {
+    // The log first: a client may leave, the log may not miss a byte.
     push_log();
     push_client();
     watch_master();
@@ -117,6 +124,7 @@ void TerminalRelay::push()
         input_.close();
         master_.reset();
     }
+    // Last: the hook may look at all of the above.
     hooks_.changed();
 }
 
@@ -128,12 +136,14 @@ void TerminalRelay::push_log()
         if (*taken == 0) return;
         log_at_ += *taken;
     }
+    // Only behind its last byte; the worker then sees the end of the stream.
     if (at_end_) log_.close();
 }
 
 // The next piece for the client; false when there is nothing to say.
 bool TerminalRelay::next_frame()
 {
+    // The frame on its way is the last: all of it was counted as the client's.
     if (leaving_) return false;
     if (client_at_ < ring_.end()) {
         const std::string_view bytes = ring_.from(client_at_).substr(0, kPiece);
@@ -144,6 +154,7 @@ bool TerminalRelay::next_frame()
         client_at_ += bytes.size();
         return true;
     }
+    // EXIT behind the last byte, and once for each attachment.
     if (!at_end_ || !exit_ || exit_told_) return false;
     frame_ = framed(*exit_);
     exit_told_ = true;
@@ -166,12 +177,14 @@ void TerminalRelay::push_client()
 
 void TerminalRelay::leave()
 {
+    // Where the next attachment goes on, unless it names a place itself.
     read_to_ = client_at_;
     client_out_.close();
     if (client_watch_) loop_.forget(*client_watch_);
     client_watch_.reset();
     client_.reset();
     frame_.clear();
+    // What was typed and not yet taken is dropped: its author has gone.
     typed_.clear();
     leaving_ = false;
 }
@@ -181,6 +194,7 @@ Result<TerminalRelay::Attached> TerminalRelay::attach(std::optional<std::uint64_
     if (is_attached())
         return fail(Code::conflict, "somebody is attached to it: only one at a time");
     if (!from) from = read_to_;
+    // What has fallen out of the ring is skipped; the reply's offset tells the client.
     client_at_ = std::clamp(from.value_or(ring_.begin()), ring_.begin(), ring_.end());
     sys::SocketPair pair = TRY(sys::socket_pair(sys::SocketType::stream));
     const std::uint64_t offset = client_at_;
@@ -193,6 +207,7 @@ Status TerminalRelay::adopt(sys::UniqueFd stream)
     TRY_VOID(sys::set_nonblocking(stream.get()));
     client_out_.open(TRY(sys::duplicate(stream.get())));
     client_ = std::move(stream);
+    // A fresh decoder: half a frame of the last client must not meet the next one's.
     decoder_ = wire::FrameDecoder(wire::Port::session, wire::Direction::to_guest,
                                   wire::Stage::later);
     exit_told_ = false;
@@ -207,6 +222,7 @@ Status TerminalRelay::adopt(sys::UniqueFd stream)
 
 void TerminalRelay::watch_client()
 {
+    // A program that does not read stops its typist, too.
     const bool wanted = is_attached() && !leaving_ && typed_.size() < kMostTyped;
     if (wanted && !client_watch_) {
         const auto watch = loop_.when_readable(client_.get(), [this] { read_client(); });
@@ -223,6 +239,7 @@ void TerminalRelay::read_client()
     const ssize_t count = recv(client_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (count < 0 && must_wait(errno)) return;
     if (count <= 0) {
+        // Half-closed or gone: what is on its way still goes out.
         leaving_ = true;
         watch_client();
         return push();
@@ -230,6 +247,7 @@ void TerminalRelay::read_client()
     std::span<const std::byte> bytes(piece.data(), static_cast<std::size_t>(count));
     while (is_attached()) {
         const auto frame = decoder_.next(bytes);
+        // A client that breaks the protocol is dropped; the session goes on.
         if (!frame) return leave();
         if (!*frame) break;
         const auto message = wire::decode_as<wire::SessionMessage>(
@@ -247,6 +265,7 @@ void TerminalRelay::take(const wire::SessionMessage& message)
     } else if (const auto* size = std::get_if<wire::Resize>(&message)) {
         set_window({size->rows, size->cols});
     } else if (const auto* signal = std::get_if<wire::Signal>(&message)) {
+        // The hook decides to whom: the service by its stream, others by their leaf.
         hooks_.signal(signal->signal);
     }
 }
@@ -267,6 +286,7 @@ void TerminalRelay::write_master()
 
 void TerminalRelay::log_into(sys::UniqueFd pipe)
 {
+    // Non-blocking: a slow log worker must not hold the loop.
     static_cast<void>(sys::set_nonblocking(pipe.get()));
     log_.open(std::move(pipe));
 }

@@ -15,9 +15,11 @@
 
 namespace sandbox::shim {
 
+// Fixed in docs/protocol.md, "Attachments": the last MiB can be read again.
 inline constexpr std::size_t kRingBytes = 1U << 20;
 
-// A descriptor that is waited for only while something could not be written to it.
+// A descriptor that is waited for only while something could not be written to it. A watch on a
+// descriptor that is always writable would spin. Owns the descriptor; the loop outlives it.
 class Outlet {
 public:
     Outlet(Loop& loop, std::function<void()> ready) : loop_(loop), ready_(std::move(ready)) {}
@@ -55,6 +57,7 @@ public:
     TerminalRelay(const TerminalRelay&) = delete;
     TerminalRelay& operator=(const TerminalRelay&) = delete;
 
+    // Watches the master. Call once, before anything else but log_into() and adopt().
     [[nodiscard]] Status begin();
     // The slave, for OPEN. Ours stays open until leader_gone(): a program that closes its terminal
     // for a while must not look like the end.
@@ -70,8 +73,8 @@ public:
         sys::UniqueFd stream;  // the client's end
         std::uint64_t offset = 0;  // of the first byte it will get
     };
-    // Nothing said: behind the last byte that an attachment got, or the oldest there is. Code::busy
-    // when somebody is attached.
+    // Nothing said: behind the last byte that an attachment got, or the oldest there is.
+    // Code::conflict when somebody is attached.
     [[nodiscard]] Result<Attached> attach(std::optional<std::uint64_t> from);
     // The same with a stream that came with the launch.
     [[nodiscard]] Status adopt(sys::UniqueFd stream);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMostUpdatedPlan = 16U << 20;  // kMostRequestBytes of a launch
 
-// A leaf of the sandbox's own state folder: the name comes over a socket.
+// A leaf of the sandbox's own state folder: the name comes over a socket. kBeneath keeps it inside.
 Result<std::string> read_plan_file(const driver::Binding& binding, const std::string& name)
 {
     auto folder = TRY(sys::open_dir(binding.state_dir.str()));
@@ -28,6 +28,8 @@ Result<std::string> read_plan_file(const driver::Binding& binding, const std::st
 // Nothing but live keys differ: the supervisor's word is judged again where it is acted on.
 Status check_live(const plan::ExecutionPlan& runs, const plan::ExecutionPlan& next)
 {
+    // live_revision() gives the plan that differs only where it may; anything else shows as a
+    // difference.
     const auto allowed = TRY(plan::live_revision(runs, next));
     if (allowed == next) return {};
     std::string keys;
@@ -46,6 +48,7 @@ std::vector<audit::ControlEvidence> witnessed(const std::vector<driver::Evidence
 
 void replace_limits(std::vector<driver::Evidence>& all, const std::vector<driver::Evidence>& fresh)
 {
+    // The control leaf's limits are never updated: its evidence stands.
     std::erase_if(all, [](const driver::Evidence& e) {
         return e.name.starts_with("limit.") && !e.name.starts_with("limit.control.");
     });
@@ -75,7 +78,8 @@ Status save_evidence(const Generation& generation)
                         {"held", e.held}});
     }
     const std::string text = TRY(canon::serialize(list)) + "\n";
-    // Whole or not there: inspect may look at any moment. Not synced, as plan.json.
+    // Whole or not there: inspect may look at any moment. Not synced, as plan.json: the audit log
+    // has the same.
     auto file = TRY(sys::open_at2(folder.get(), "evidence.new", O_WRONLY | O_CREAT | O_TRUNC, 0600,
                                   sys::kBeneath));
     TRY_VOID(sys::write_all(file.get(), text));
@@ -87,6 +91,7 @@ Status update(Generation& generation, Journal& journal, const UpdateRequest& req
     const driver::Binding& binding = generation.request.binding;
     std::string text = TRY_WITH(read_plan_file(binding, request.file), "plan of the update");
     plan::ExecutionPlan next = TRY(plan::decode_file(text));
+    // Before it is judged: the supervisor asked about the plan of this digest, no other.
     if (next.digest().str() != request.digest) {
         return fail(Code::corrupt, request.file + " holds the plan " + next.digest().str());
     }
@@ -102,6 +107,7 @@ Status update(Generation& generation, Journal& journal, const UpdateRequest& req
     LimitChange limits = TRY(LimitChange::open(*generation.plan, next, binding));
     TRY_VOID(limits.write());
     failpoint("update.written");
+    // Written is not in force: the kernel may round, or ignore, what it was given.
     const auto evidence = limits.observe();
     Status good = evidence ? Status{} : fail(evidence.error());
     for (const driver::Evidence& e : evidence ? *evidence : std::vector<driver::Evidence>{}) {
@@ -109,6 +115,7 @@ Status update(Generation& generation, Journal& journal, const UpdateRequest& req
     }
     std::string before;
     if (good) {
+        // Only what was read back as planned reaches the ledger.
         auto committed = journal.updated(
             next, binding.state_dir.str() + "/" + request.file,
             {generation.plan->digest().str(), next.digest().str(), witnessed(*evidence)});
@@ -116,6 +123,7 @@ Status update(Generation& generation, Journal& journal, const UpdateRequest& req
         if (!committed) good = fail(committed.error());
     }
     if (!good) {
+        // The ledger names the old plan, so the old limits must hold, too.
         if (auto back = limits.put_back(); !back) {
             return fail(good.error().code(),
                         good.error().message() + "; " + back.error().message());
@@ -128,6 +136,7 @@ Status update(Generation& generation, Journal& journal, const UpdateRequest& req
     // What the next generation of this shim starts from.
     generation.request.plan_file = std::move(text);
     static_cast<void>(save_evidence(generation));
+    // After the commit: a crash in between leaves a file too many, never one too few.
     if (before != binding.state_dir.str() + "/" + request.file) forget_file(binding, before);
     failpoint("update.done");
     return {};

@@ -15,7 +15,7 @@ namespace sandbox::shim {
 
 // The writes that lead from the limits in force to those wanted, in an order in which the kernel
 // takes each of them. A limit that is no longer wanted gets the value that limits nothing; for
-// cpuset.cpus that is `inherited`. Pure.
+// cpuset.cpus that is `inherited_cpuset`. Pure.
 std::vector<plan::CgroupSetting> order_writes(plan::CgroupVersion version,
                                               const std::vector<plan::CgroupSetting>& in_force,
                                               const std::vector<plan::CgroupSetting>& wanted,
@@ -27,7 +27,7 @@ std::vector<plan::CgroupSetting> order_writes(plan::CgroupVersion version,
 // On success `generation` holds the new plan and its evidence.
 [[nodiscard]] Status update(Generation& generation, Journal& journal, const UpdateRequest& request);
 
-// For `inspect`: STATE/sandboxes/ID/evidence.json, whole or not there.
+// For `inspect`: STATE/sandboxes/ID/evidence.json, whole or not there. Overwrites the last one.
 [[nodiscard]] Status save_evidence(const Generation& generation);
 
 }  // namespace sandbox::shim

@@ -21,6 +21,7 @@ using plan::CgroupVersion;
 using sys::cgroup::CgroupTree;
 using sys::cgroup::Setting;
 
+// Files by version, admin-guide/cgroup-v1/{memory,cpusets}.rst and cgroup-v2.rst.
 constexpr std::string_view kMemoryV1 = "memory.limit_in_bytes";
 constexpr std::string_view kSwapV1 = "memory.memsw.limit_in_bytes";
 constexpr std::string_view kMemoryV2 = "memory.max";
@@ -53,6 +54,7 @@ const CgroupSetting* find_file(const std::vector<CgroupSetting>& settings, std::
 // Nothing in force counts as more than anything.
 bool rises(const CgroupSetting* before, const CgroupSetting& after)
 {
+    // "max" and "-1" are no numbers: what from_chars does not take leaves the bounds as they are.
     std::uint64_t from = UINT64_MAX;
     std::uint64_t to = 0;
     if (before != nullptr) {
@@ -77,6 +79,7 @@ std::vector<CgroupSetting> order_writes(CgroupVersion version,
     std::vector<CgroupSetting> writes;
     for (const CgroupSetting& setting : wanted) {
         const CgroupSetting* before = find_file(in_force, setting.file);
+        // What is right already is not written: each write is a chance to be refused.
         if (before == nullptr || before->value != setting.value) writes.push_back(setting);
     }
     for (const CgroupSetting& setting : in_force) {
@@ -89,6 +92,7 @@ std::vector<CgroupSetting> order_writes(CgroupVersion version,
     const auto memory = std::ranges::find(writes, kMemoryV1, &CgroupSetting::file);
     const auto both = std::ranges::find(writes, kSwapV1, &CgroupSetting::file);
     if (memory == writes.end() || both == writes.end()) return writes;
+    // Up: memory and swap first; down: memory first.
     const bool up = rises(find_file(in_force, kSwapV1), *both);
     if (up != (both < memory)) std::iter_swap(memory, both);
     return writes;
@@ -98,6 +102,7 @@ Result<LimitChange> LimitChange::open(const plan::ExecutionPlan& runs,
                                       const plan::ExecutionPlan& next,
                                       const driver::Binding& binding)
 {
+    // Opened before the first write: what can fail without an effect fails here.
     LimitChange change(runs, next);
     TRY_VOID(change.open_trees(binding));
     return change;
@@ -119,8 +124,10 @@ Status LimitChange::open_trees(const driver::Binding& binding)
     if (trees_.front().empty()) return fail(Code::not_found, "cgroup " + path + " is gone");
     const auto& controllers = (*runs_)->resources.controllers;
     const std::string cpuset = "cpuset";
+    // Without a cpuset limit before or after, v1 has nothing of the children to change.
     if (std::ranges::find(controllers, cpuset) == controllers.end() && !v2) return {};
     const auto top = TRY(CgroupTree::find(host, binding.cgroup));
+    // What a lifted limit goes back to: the CPUs of the sandbox's own top.
     const auto inherited = top.read(cpuset, v2 ? "cpuset.cpus.effective" : std::string(kCpuset));
     if (inherited) inherited_cpuset_ = *inherited;
     if (v2) return {};
@@ -138,6 +145,7 @@ Status LimitChange::open_trees(const driver::Binding& binding)
 Status LimitChange::write_one(const CgroupTree& tree, const Setting& setting)
 {
     const std::string before = TRY(tree.read(setting.controller, setting.file));
+    // Noted before the write: a write that fails half-way is put back, too.
     if (before == setting.value) return {};
     written_.push_back({&tree, {setting.controller, setting.file, before}});
     return tree.set(std::span(&setting, 1));
@@ -147,20 +155,23 @@ Status LimitChange::write_one(const CgroupTree& tree, const Setting& setting)
 Status LimitChange::write_cpuset_v1(const Setting& setting)
 {
     Setting wide = setting;
+    // First as wide as it may be, then the children, then the parent to what is wanted.
     wide.value = inherited_cpuset_;
     TRY_VOID(write_one(trees_.front(), wide));
     for (std::size_t i = 1; i < trees_.size(); ++i) TRY_VOID(write_one(trees_[i], setting));
     return write_one(trees_.front(), setting);
 }
 
-// v2 kills to make a lower memory.max true; v1 refuses it. Here it is refused on both: what does not
-// fit after the kernel gave back what it could is not ours to kill.
+// v2 kills to make a lower memory.max true; v1 refuses it. Here it is refused on both: what does
+// not fit after the kernel gave back what it could is not ours to kill.
 Status LimitChange::make_room(const Setting& setting)
 {
     std::uint64_t wanted = UINT64_MAX;
     std::from_chars(setting.value.data(), setting.value.data() + setting.value.size(), wanted);
     const CgroupTree& workload = trees_.front();
     if (TRY(workload.usage()).memory_bytes <= wanted) return {};
+    // memory.high makes the kernel reclaim without killing (cgroup-v2.rst); it is lifted again at
+    // once, because it would slow the workload down for ever.
     const Setting high{"memory", "memory.high", setting.value};
     const Setting none{"memory", "memory.high", "max"};
     TRY_VOID(workload.set(std::span(&high, 1)));
@@ -173,6 +184,7 @@ Status LimitChange::make_room(const Setting& setting)
 Error LimitChange::explain(const Error& error, const Setting& setting) const
 {
     const bool memory = setting.controller == "memory";
+    // EBUSY is the kernel's word for "in use": the one refusal a person can do something about.
     if (!memory || error.errnum() != EBUSY) return error;
     const auto usage = trees_.front().usage();
     const std::string used = usage ? std::to_string(usage->memory_bytes) + " bytes" : "more";
@@ -198,6 +210,7 @@ Status LimitChange::write()
         failpoint("update.one-written");
         if (done) continue;
         const Error why = explain(done.error(), setting);
+        // All or nothing: a plan that is half in force is in no ledger.
         if (auto back = put_back(); !back) {
             return fail(why.code(), why.message() + "; " + back.error().message());
         }
@@ -214,6 +227,8 @@ Result<std::vector<driver::Evidence>> LimitChange::observe() const
                                " ";
     for (const CgroupSetting& setting : (*next_)->resources.workload) {
         const std::string observed = TRY(trees_.front().read(setting.controller, setting.file));
+        // The plan's own name for it, so that planned and observed stand side by side; a file
+        // without a control of its own is shown by its name.
         std::string name = "limit." + setting.file;
         for (const plan::Control& control : (*next_)->controls) {
             if (control.mechanism == prefix + setting.file &&
@@ -233,6 +248,7 @@ Status LimitChange::put_back()
     std::string stuck;
     for (; !written_.empty(); written_.pop_back()) {
         const Written& last = written_.back();
+        // Read first: what the kernel never took need not be put back, and may be refused.
         const auto now = last.tree->read(last.before.controller, last.before.file);
         if (now && *now == last.before.value) continue;
         if (auto back = last.tree->set(std::span(&last.before, 1)); !back) {

@@ -13,9 +13,13 @@
 namespace sandbox::shim {
 
 // Limits of a running workload while they change: what was written can be put back until it is
-// kept. One use.
+// kept. One use. Borrows both plans. Blocks while the kernel reclaims memory. conflict: the kernel
+// refuses a limit that is in use; then nothing is changed, or the error names what could not be put
+// back.
 class LimitChange {
 public:
+    // Opens the cgroups and passes controllers on where `next` needs more of them. not_found:
+    // nothing of it runs.
     [[nodiscard]] static Result<LimitChange> open(const plan::ExecutionPlan& runs,
                                                   const plan::ExecutionPlan& next,
                                                   const driver::Binding& binding);
