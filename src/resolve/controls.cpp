@@ -13,7 +13,9 @@ using plan::PlanContent;
 
 namespace {
 
-// docs/formats/plan.md lists every name with its mechanism and spelling.
+// One line for each control, from the finished plan: what a driver must put in force, and what
+// evidence is compared with. docs/formats/plan.md lists every name with its mechanism and spelling;
+// the spelling of `planned` is that of what is read back, or the comparison would fail.
 class Controls {
 public:
     explicit Controls(PlanContent& plan) : plan_(plan), guest_(plan.microvm ? "guest." : "") {}
@@ -28,6 +30,7 @@ public:
         secrets();
         lifecycle();
         if (plan_.microvm) machine(*plan_.microvm);
+        // By name: the order in which steps ran must not reach the digest.
         std::sort(plan_.controls.begin(), plan_.controls.end());
     }
 
@@ -45,6 +48,7 @@ private:
         plan_.controls.push_back({guest_ + name, std::move(mechanism), std::move(planned)});
     }
 
+    // With commas, as the kernel writes such lists.
     static std::string joined(const std::vector<std::string>& items)
     {
         std::string out;
@@ -52,6 +56,7 @@ private:
         return out;
     }
 
+    // On every mount; what differs is who may write.
     static std::string options(bool read_only)
     {
         return std::string(read_only ? "ro" : "rw") + ",nosuid,nodev";
@@ -62,6 +67,7 @@ private:
         for (const std::string& kind : plan_.security.namespaces) {
             add("namespace." + kind, kind + " namespace", "own");
         }
+        // Not the ids themselves: they differ from launch to launch and are a binding.
         add("id_map", "user namespace id map",
             std::to_string(plan_.security.id_count) +
                 (plan_.microvm ? " ids" : " ids, host root unmapped"));
@@ -81,15 +87,18 @@ private:
         return scoped ? "paths, abstract sockets" : "paths";
     }
 
+    // In the words of what is read back from /proc/PID/status and from the mounts.
     void filters()
     {
         const plan::SecurityPlan& security = plan_.security;
         add("capabilities", "capability sets",
             security.capabilities.empty() ? "none" : joined(security.capabilities));
+        // Always planned, never asked for: no profile can do without them.
         add("no_new_privileges", "no_new_privs", "1");
         add("seccomp.filter",
             "seccomp-bpf allowlist " + std::string(profile::to_string(security.seccomp)),
             security.seccomp_digest);
+        // Absent where the kernel has none; resolve_landlock() has written down why.
         if (security.landlock_abi > 0) {
             add("landlock", "Landlock ruleset",
                 "abi " + std::to_string(security.landlock_abi) + ": " + landlock_coverage());
@@ -100,10 +109,12 @@ private:
 
     void files()
     {
+        // The strategy is the mechanism: how the root is made.
         add("rootfs", std::string(plan::to_string(plan_.rootfs.strategy)),
             options(plan_.rootfs.read_only));
         for (const plan::MountPlan& mount : plan_.mounts) {
             std::string mechanism = "tmpfs";
+            // Which ownership a bind has decides how it is made.
             if (mount.type == profile::MountType::bind) {
                 mechanism = mount.ownership == plan::Ownership::idmap_user ? "idmapped bind"
                                                                            : "bind";
@@ -117,6 +128,7 @@ private:
 
     static std::string limit_name(const plan::CgroupSetting& setting)
     {
+        // Both spellings of a limit have one name: a plan of v1 and one of v2 can be compared.
         static const std::map<std::string_view, std::string_view> kNames{
             {"memory.limit_in_bytes", "memory"},
             {"memory.max", "memory"},
@@ -131,6 +143,7 @@ private:
             {"cpu.shares", "cpu_weight"},
             {"cpuset.cpus", "cpuset"},
             {"io.weight", "io_weight"}};
+        // at(): a setting without a name here is a mistake of ours, and no plan comes of it.
         return std::string(kNames.at(setting.file));
     }
 
@@ -146,6 +159,7 @@ private:
         for (const plan::CgroupSetting& setting : resources.workload) {
             add("limit." + limit_name(setting), cgroup + " " + setting.file, setting.value);
         }
+        // The control leaf's limits are ours, not the profile's: a prefix of its own.
         for (const plan::CgroupSetting& setting : resources.control) {
             add("limit.control." + limit_name(setting), cgroup + " " + setting.file, setting.value);
         }
@@ -191,9 +205,11 @@ private:
     void process()
     {
         const plan::ProcessPlan& process = plan_.process;
+        // Read back as effective ids; all three of each are set at once.
         add("process.user", "setresuid, setresgid, setgroups",
             std::to_string(process.uid) + ":" + std::to_string(process.gid));
         add("process.umask", "umask", profile::format_mode(process.umask));
+        // A census of the child's descriptors just before exec, law 11 of the design.
         add("process.descriptors", "descriptor census", "stdio only");
         if (process.timeout) {
             add_host("process.timeout", "shim timer", format_duration(*process.timeout));
@@ -205,6 +221,7 @@ private:
 
     void secrets()
     {
+        // Only names and places: a value must not reach a plan.
         for (const profile::Secret& secret : plan_.request.secrets) {
             add("secret:" + secret.name,
                 secret.env ? "environment of the main process" : "file on a private tmpfs",
@@ -214,6 +231,7 @@ private:
 
     void lifecycle()
     {
+        // Held by the shim and not by the kernel.
         const profile::Lifecycle& lifecycle = plan_.request.lifecycle;
         if (lifecycle.restart != profile::RestartPolicy::no) {
             std::string planned(profile::to_string(lifecycle.restart));
@@ -247,6 +265,7 @@ private:
 void list_controls(Draft& draft)
 {
     Controls controls(draft.plan);
+    // The one control that no driver holds: the supervisor counts before it launches.
     if (const auto most = draft.policy().limits().max.sandboxes) {
         controls.add_host("admission.sandboxes", "supervisor count",
                           "at most " + std::to_string(*most));

@@ -15,7 +15,10 @@ bool Draft::is_written(std::string_view key) const
 bool Draft::rely_on(std::string_view fact)
 {
     const facts::Fact* found = facts_.find(fact);
+    // A fact that is not in the snapshot is not recorded: there is nothing to compare it with
+    // later.
     if (found == nullptr) return false;
+    // Status and value, no evidence: evidence differs between two probes of the same host.
     plan.facts[std::string(fact)] = {std::string(facts::to_string(found->status)), found->value};
     return found->status == FactStatus::ok;
 }
@@ -24,6 +27,7 @@ std::string Draft::value_of(std::string_view fact)
 {
     rely_on(fact);
     const facts::Fact* found = facts_.find(fact);
+    // A note informs: its value may be used, though nothing is promised by it.
     if (found == nullptr || found->status == FactStatus::gap) return {};
     return found->value;
 }
@@ -33,6 +37,7 @@ std::string Draft::describe(std::string_view fact) const
     const facts::Fact* found = facts_.find(fact);
     if (found == nullptr) return std::string(fact) + ": not probed";
     std::string text = std::string(fact) + ": " + std::string(facts::to_string(found->status));
+    // Evidence says more than the value where there is some.
     const std::string& detail = found->evidence.empty() ? found->value : found->evidence;
     if (!detail.empty()) text += " (" + detail + ")";
     return text;
@@ -54,6 +59,7 @@ bool Draft::require(std::string_view fact, std::string_view reason, std::string_
 
 void Draft::deny(Denial denial)
 {
+    // The key's own line first, else its nearest ancestor's.
     if (denial.source.file.empty()) {
         denial.source = profile::locate(request_.where, denial.key);
         // A default was written nowhere; the file it was left out of is still worth naming.

@@ -11,8 +11,8 @@
 namespace sandbox::resolve {
 
 // A plan in the making and all that speaks against it. Each step reads the three inputs, fills its
-// own part of the plan and adds its denials; none stops at the first.
-// Requires: the inputs outlive this.
+// own part of the plan and adds its denials; none stops at the first. Requires: the inputs outlive
+// this. A value of one call; nothing of it is shared.
 class Draft {
 public:
     Draft(const Request& request, const policy::EffectivePolicy& policy,
@@ -45,6 +45,7 @@ public:
     bool denied() const noexcept { return !denials_.empty(); }
     std::vector<Denial> take_denials() && { return std::move(denials_); }
 
+    // Open to the steps, which are its only readers until it is sealed.
     plan::PlanContent plan;
 
 private:

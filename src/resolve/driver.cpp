@@ -21,6 +21,7 @@ IsolationClass class_of(Draft& draft, Driver driver)
     return driver == Driver::microvm ? microvm_class(draft) : IsolationClass::shared_kernel;
 }
 
+// The order of IsolationClass is its strength: comparing is meaningful.
 IsolationClass least_for(Isolation isolation)
 {
     return isolation == Isolation::microvm ? IsolationClass::hardware_vm
@@ -36,9 +37,11 @@ Driver chosen(Draft& draft)
 {
     const profile::Profile& profile = draft.profile();
     if (profile.driver) return *profile.driver;
+    // No look at the host: "microvm" that is not to be had is denied, never replaced.
     if (profile.isolation == Isolation::microvm) return Driver::microvm;
     const std::string value = draft.value_of(name::kDefaultDriver);
     if (const auto driver = profile::from_name<Driver>(value)) return *driver;
+    // Goes on with oci, so that the rest of the request is judged as well.
     draft.deny({.denial_class = DenialClass::backend_unavailable,
                 .reason = "no-default-driver",
                 .key = "isolation",
@@ -54,6 +57,7 @@ void refuse_weaker_pin(Draft& draft, Driver driver)
     const Isolation asked = draft.profile().isolation;
     // Emulation in place of hardware is the operator's word, given in config.toml for all profiles.
     if (driver == Driver::microvm) return;
+    // A pin may be stronger than what is asked, never weaker.
     if (class_of(draft, driver) >= least_for(asked)) return;
     draft.deny({.denial_class = DenialClass::invalid_profile,
                 .reason = "driver-weaker-than-isolation",
@@ -69,6 +73,8 @@ void refuse_weaker_pin(Draft& draft, Driver driver)
 void pin_artifact(Draft& draft, std::string_view fact, std::string_view artifact,
                   std::string_view reason)
 {
+    // The digest in the plan is the one that is launched: what was hashed here is what the shim
+    // seals.
     if (!draft.require(fact, reason, "driver", "the driver oci is complete",
                        DenialClass::backend_unavailable)) {
         return;
@@ -78,6 +84,7 @@ void pin_artifact(Draft& draft, std::string_view fact, std::string_view artifact
 
 void require_oci(Draft& draft)
 {
+    // In the order in which a person would mend them.
     constexpr auto kUnavailable = DenialClass::backend_unavailable;
     const std::string_view driver = "driver = \"oci\"";
     draft.require(name::kDriverOci, "oci-not-available", "driver", driver, kUnavailable);
@@ -92,11 +99,14 @@ void require_oci(Draft& draft)
                     .source = {}});
     }
     draft.require(name::kOciRuntimePath, "oci-runtime-missing", "driver", driver, kUnavailable);
+    // Certified: tested with this release. Another version may treat a config differently, and the
+    // plan's controls would be a guess.
     draft.require(name::kOciRuntimeVersion, "oci-runtime-uncertified", "driver", driver,
                   kUnavailable);
     pin_artifact(draft, name::kOciRuntimeDigest, "oci.runtime", "oci-runtime-unreadable");
     pin_artifact(draft, name::kInitDigest, "sandbox-init", "sandbox-init-missing");
     pin_artifact(draft, name::kShimDigest, "sandbox-shim", "sandbox-shim-missing");
+    // A class of its own: the artifact is there, but it is not the one that was vouched for.
     draft.require(name::kOciRuntimePinned, "artifact-pin-mismatch", "driver",
                   "the runtime is the pinned one", DenialClass::backend_artifact_mismatch);
     draft.require(name::kOciFdPassing, "oci-runtime-drops-descriptors", "driver", driver,
@@ -113,6 +123,7 @@ void require_oci(Draft& draft)
 
 void resolve_driver(Draft& draft)
 {
+    // Before every other step: what is available depends on it.
     const Driver driver = chosen(draft);
     draft.plan.driver = driver;
     draft.plan.isolation_class = class_of(draft, driver);

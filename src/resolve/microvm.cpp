@@ -20,6 +20,7 @@ constexpr auto kNoBackend = DenialClass::backend_unavailable;
 // The only architecture with QEMU's microvm machine.
 constexpr std::string_view kGuestArch = "x86_64";
 
+// What a denial points at.
 // Asked by a profile's words, or by its silence.
 struct Asked {
     std::string key;
@@ -30,6 +31,7 @@ Asked asked_of(const Draft& draft)
 {
     if (draft.profile().driver) return {"driver", "driver = \"microvm\""};
     Asked asked{"isolation", "isolation = \"microvm\""};
+    // Said, because nobody wrote it: the default asks for a machine.
     if (!draft.is_written("isolation")) asked.requirement += " (the default)";
     return asked;
 }
@@ -38,6 +40,7 @@ Asked asked_of(const Draft& draft)
 void refuse_unavailable(Draft& draft, const Asked& asked, bool executes)
 {
     std::string fact;
+    // The KVM fact says more than the accelerator's, if there is one.
     if (!executes)
         fact = draft.describe(draft.rely_on(name::kKvm) ? name::kAccelerator : name::kKvm);
     if (!draft.rely_on(name::kDriverMicrovm)) {
@@ -77,6 +80,7 @@ void refuse_network(Draft& draft)
                 .source = {}});
 }
 
+// As facts are values of text, lists in them have colons, which no path of a config has.
 std::vector<std::string> split(std::string_view list)
 {
     std::vector<std::string> out;
@@ -104,6 +108,7 @@ constexpr std::array<HostThing, 2> kHostThings{{
      "remove the mount; limits of [resources] hold inside the guest"},
 }};
 
+// Before shares are folded: it would be shared and mean nothing inside.
 bool refuse_host_thing(Draft& draft, const std::string& source, const std::string& key)
 {
     for (const HostThing& thing : kHostThings) {
@@ -122,6 +127,7 @@ bool refuse_host_thing(Draft& draft, const std::string& source, const std::strin
 
 void refuse_share(Draft& draft, const RefusedShare& refused)
 {
+    // By its place in the profile, so that the denial finds its line.
     const std::string key = "mount[" + std::to_string(refused.place) + "]";
     const bool counted = refused.refusal == ShareRefusal::too_many_shares;
     std::string requirement = "every source of a bind can be shared";
@@ -143,6 +149,7 @@ void refuse_share(Draft& draft, const RefusedShare& refused)
         fact = refused.root + " is a store of [microvm] in config.toml, and shared read-only";
         mend = "set read_only = true, or bind a folder outside " + refused.root;
     }
+    // Of too many none is to blame: the list as a whole is named.
     draft.deny({.denial_class = DenialClass::unsupported_requirement,
                 .reason = std::string(to_string(refused.refusal)),
                 .key = counted
@@ -181,16 +188,19 @@ void require_microvm(Draft& draft)
     const Asked asked = asked_of(draft);
     plan::MicrovmPlan& microvm = draft.plan.microvm.emplace();
     const bool executes = draft.rely_on(name::kAccelerator);
+    // Relied on, so that the plan says whose KVM it was made for.
     if (executes && draft.value_of(name::kAccelerator) == "kvm") draft.rely_on(name::kKvm);
     microvm.accelerator = draft.value_of(name::kAccelerator) == "tcg" ? Accelerator::tcg
                                                                       : Accelerator::kvm;
     microvm.guest_arch = draft.value_of(name::kKernelArch);
     microvm.guest_release = draft.value_of(name::kGuestRelease);
+    // Before the returns below: a person should read all denials at once.
     refuse_network(draft);
     if (!executes || !draft.rely_on(name::kDriverMicrovm)) {
         refuse_unavailable(draft, asked, executes);
         return;
     }
+    // Of the host: a guest of another architecture would be emulated.
     if (microvm.guest_arch != kGuestArch) {
         draft.deny({.denial_class = kNoBackend,
                     .reason = "guest-architecture-unsupported",
@@ -223,6 +233,7 @@ void require_microvm(Draft& draft)
                   DenialClass::backend_artifact_mismatch);
     draft.require(name::kPidfd, "pidfd-unavailable", asked.key,
                   "processes are known by identity, not by number");
+    // After all checks: a warning belongs to a plan.
     if (microvm.accelerator != Accelerator::tcg) return;
     draft.plan.warnings.push_back(
         "EMULATED: the operator accepts accelerator = \"tcg\" in place of hardware. QEMU's own code "
@@ -235,6 +246,7 @@ void resolve_shares(Draft& draft)
                            split(draft.value_of(name::kGuestShares))};
     const auto& mounts = draft.profile().mounts;
     std::vector<ShareRequest> requests;
+    // Only binds: a tmpfs and a mask are made inside.
     for (std::size_t i = 0; i < mounts.size(); ++i) {
         if (mounts[i].type != profile::MountType::bind) continue;
         const std::string key = "mount[" + std::to_string(i) + "].source";
@@ -249,18 +261,22 @@ void resolve_shares(Draft& draft)
     for (const RefusedShare& refused : folded.refused) refuse_share(draft, refused);
     std::vector<plan::SharePlan>& shares = draft.plan.microvm->shares;
     shares = std::move(folded.shares);
+    // After the folding: the root's own source is not the profile's choice.
     share_always(shares, draft.plan.rootfs.source, draft.plan.rootfs.ownership);
     for (const plan::MountPlan& mount : draft.plan.mounts) {
+        // Mounts that the resolver has added, such as those of the root.
         const bool ours = std::none_of(
             mounts.begin(), mounts.end(),
             [&](const profile::Mount& asked) { return asked.target == mount.target; });
         if (mount.type == profile::MountType::bind && ours)
             share_always(shares, mount.source, mount.ownership);
     }
+    // Sorted, read-only first: places are names inside, and equal requests must give equal plans.
     std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) {
         if (a.read_only != b.read_only) return a.read_only;
         return a.source < b.source;
     });
+    // Once more: the root's shares came on top.
     if (folded.refused.empty() && shares.size() > kMostShares)
         refuse_share(draft, {ShareRefusal::too_many_shares, 0, {}});
 }
@@ -279,6 +295,7 @@ std::uint32_t landlock_of_release(std::string_view release) noexcept
     std::uint32_t minor = 0;
     const char* const end = release.data() + release.size();
     const auto first = std::from_chars(release.data(), end, major);
+    // "6.12.3+deb13": what stands behind the two numbers does not matter.
     if (first.ec != std::errc{} || first.ptr == end || *first.ptr != '.') return 0;
     if (std::from_chars(first.ptr + 1, end, minor).ec != std::errc{}) return 0;
     for (const Since& since : kSince) {

@@ -6,7 +6,8 @@
 
 #include "resolve/draft.hpp"
 
-// What a guest needs beyond a sandbox on the host's kernel. Called by the steps of the same concern.
+// What a guest needs beyond a sandbox on the host's kernel. Called by the steps of the same
+// concern.
 namespace sandbox::resolve {
 
 // Driver: artifacts, accelerator, what cannot be had here, the loud word about emulation.

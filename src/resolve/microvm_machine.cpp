@@ -58,6 +58,7 @@ NamedSize named_size(Draft& draft, const GuestSize& curve)
     return named;
 }
 
+// What the profile says and the machine cannot give is denied, never cut.
 void check_size(Draft& draft, const GuestSize& size)
 {
     const auto deny = [&](std::string reason, std::string key, std::string requirement,
@@ -77,6 +78,7 @@ void check_size(Draft& draft, const GuestSize& size)
         return;
     }
     const auto& asked = draft.profile().resources.memory;
+    // The kernel's part is not the workload's to use.
     if (asked && asked->count > size.memory.count - kGuestReserve) {
         deny("memory-above-guest", "resources.memory", "memory = " + format(*asked),
              "the guest has " + format(size.memory) + ", of which its kernel keeps " +
@@ -97,10 +99,13 @@ plan::ResourcePlan guest_limits(const profile::Resources& asked, const GuestSize
     plan::ResourcePlan out;
     out.version = plan::CgroupVersion::v2;
     out.controllers = {"cpu", "memory", "pids"};
+    // Never below zero: a machine that is too small has been denied, and the plan is not made.
     const std::uint64_t free = size.memory.count > kGuestReserve ? size.memory.count - kGuestReserve
                                                                  : 0;
     const std::uint64_t memory = asked.memory ? std::min(asked.memory->count, free) : free;
+    // Whole pages, as the kernel reads it back.
     const std::uint64_t whole = memory / kPage * kPage;
+    // In this order they are written.
     out.workload = {{"pids", "pids.max", std::to_string(asked.pids)},
                     {"memory", "memory.max", std::to_string(whole)},
                     {"memory", "memory.swap.max", "0"}};
@@ -109,11 +114,14 @@ plan::ResourcePlan guest_limits(const profile::Resources& asked, const GuestSize
     return out;
 }
 
+// The host's cgroup holds VMM and helpers: all of the guest's memory is theirs.
 profile::Resources host_request(const profile::Resources& asked, const plan::MicrovmPlan& microvm)
 {
     profile::Resources host = asked;
     host.memory = Bytes{microvm.memory.count + microvm.overhead.count};
+    // Memory without a word of swap means none: a guest's memory never goes to the host's swap.
     host.swap = std::nullopt;
+    // A processor of the guest is a thread of the VMM.
     host.pids = kVmmPids + microvm.cpus;
     return host;
 }
@@ -130,6 +138,7 @@ void resolve_machine(Draft& draft)
     check_size(draft, size);
     microvm.cpus = size.cpus;
     microvm.memory = size.memory;
+    // One server for all shares of a kind, see vmm_overhead().
     const auto servers = [&](bool read_only) {
         return std::any_of(microvm.shares.begin(), microvm.shares.end(),
                            [&](const auto& share) { return share.read_only == read_only; });

@@ -22,7 +22,8 @@ void refuse(Draft& draft, const SourceLocation& source, std::string reason, std:
                 .source = source});
 }
 
-// "drivers" -> the permitted set as text, for a person to choose from.
+// "drivers" -> the permitted set as text, for a person to choose from. From the policy's own
+// explanation, so that both say the same.
 std::string permitted(const policy::EffectivePolicy& policy, std::string_view key)
 {
     for (const policy::Decision& decision : policy.decisions()) {
@@ -36,6 +37,7 @@ void check_member(Draft& draft, std::string_view policy_key, const std::string& 
 {
     const policy::EffectivePolicy& policy = draft.policy();
     if (policy.permits(policy_key, value)) return;
+    // The line that refuses is the source: it is the one that would have to change.
     const SourceLocation source = policy.refuser(policy_key, value);
     const std::string choice = permitted(policy, policy_key);
     refuse(draft, source, std::string(reason), std::move(key), value,
@@ -47,9 +49,11 @@ void check_member(Draft& draft, std::string_view policy_key, const std::string& 
 
 void check_sets(Draft& draft)
 {
+    // Each set is asked, though the first refusal would do: all denials are told at once.
     const profile::Profile& profile = draft.profile();
     check_member(draft, "isolation", std::string(to_string(profile.isolation)),
                  "isolation-not-permitted", "isolation");
+    // The driver that was chosen, also when the profile named none.
     check_member(draft, "drivers", std::string(to_string(draft.plan.driver)),
                  "driver-not-permitted", profile.driver ? "driver" : "isolation");
     check_member(draft, "isolation_classes",
@@ -66,6 +70,7 @@ void check_sets(Draft& draft)
                      "security.capabilities");
     }
     for (const profile::NetworkRule& rule : profile.network.rules) {
+        // A rule that denies permits nothing, so no bundle has to permit it.
         if (rule.action != RuleAction::allow) continue;
         check_member(draft, "egress_hosts", rule.host, "egress-host-not-permitted",
                      "network.allow");
@@ -76,6 +81,7 @@ void check_sources(Draft& draft)
 {
     const profile::Profile& profile = draft.profile();
     for (std::size_t i = 0; i < profile.mounts.size(); ++i) {
+        // A tmpfs has no source, and a volume is refused elsewhere.
         if (profile.mounts[i].type != profile::MountType::bind) continue;
         check_member(draft, "mount_sources", profile.mounts[i].source, "mount-source-not-permitted",
                      "mount[" + std::to_string(i) + "].source");
@@ -94,6 +100,7 @@ void check_maximum(Draft& draft, std::string_view policy_key, std::string key,
 {
     if (asked && *asked <= most) return;
     const SourceLocation source = draft.policy().source_of(policy_key);
+    // "memory" of "resources.memory": reason codes are stable and name the last word.
     std::string name = key.substr(key.rfind('.') + 1);
     refuse(draft, source, name + (asked ? "-above-maximum" : "-unlimited"), key,
            asked ? name + " = " + asked_text : "no limit is set",
@@ -114,6 +121,7 @@ void check_memory(Draft& draft, Bytes most)
         text = format(draft.plan.microvm->memory);
         key = "microvm.memory";
     } else if (resources.memory) {
+        // No swap said means none, see resources.cpp.
         const std::uint64_t swap = resources.swap.value_or(Bytes{0}).count;
         asked = resources.memory->count;
         text = format(*resources.memory);
@@ -133,6 +141,7 @@ void check_ttl(Draft& draft, Millis most)
     const bool ends = !profile.process.idle &&
                       profile.lifecycle.restart == profile::RestartPolicy::no &&
                       profile.process.timeout && *profile.process.timeout <= most;
+    // A main process with a time-out is a ttl by another name.
     if (!profile.lifecycle.ttl && ends) return;
     std::optional<std::uint64_t> asked;
     std::string text;
@@ -174,6 +183,7 @@ void check_demands(Draft& draft)
 {
     const policy::Demands& require = draft.policy().limits().require;
     const auto source = [&](std::string_view key) { return draft.policy().source_of(key); };
+    // What a bundle demands and cannot be had is a denial, whatever else would hold.
     if (require.read_only_rootfs && !draft.profile().rootfs.read_only) {
         refuse(draft, source("require.read_only_rootfs"), "rootfs-not-read-only",
                "rootfs.read_only", "read_only = false", "the bundle requires a read-only root",
@@ -193,6 +203,7 @@ void check_demands(Draft& draft)
                "artifacts are pinned by the operator", draft.describe(pinned),
                "run sandboxctl config init and keep what it writes");
     }
+    // Not built: a demand that nothing enforces is refused, never ignored.
     if (require.log_retention) {
         refuse(draft, source("require.log_retention"), "log-retention-not-enforceable", "",
                "logs are kept for " + format_duration(*require.log_retention),
@@ -205,6 +216,7 @@ void check_demands(Draft& draft)
 
 void check_policy(Draft& draft)
 {
+    // Recorded even if every launch is denied: the audit names the policy that did it.
     draft.plan.policy_digest = draft.policy().digest();
     for (const policy::BrokenBundle& broken : draft.policy().broken()) {
         refuse(draft, {broken.file, 0, 0}, "bundle-broken", "",

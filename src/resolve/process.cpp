@@ -15,7 +15,8 @@ constexpr std::string_view kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/us
 // The root folder: a workspace as home would let its files configure every tool started there.
 constexpr std::string_view kHome = "/";
 
-// Plenty for servers, small enough that a workload cannot pin the host's file table.
+// Plenty for servers, small enough that a workload cannot pin the host's file table (fs.file-max).
+// A choice of ours.
 constexpr std::uint64_t kOpenFiles = 16384;
 
 std::optional<std::uint64_t> number(std::string_view text)
@@ -31,8 +32,10 @@ std::optional<std::uint64_t> number(std::string_view text)
 void resolve_rlimits(Draft& draft)
 {
     auto& rlimits = draft.plan.process.rlimits;
+    // The plan holds every limit that will be set: none is inherited from whoever launches.
     rlimits = draft.profile().process.rlimits;
     // A core file of a workload is written where the host's core_pattern says: outside.
+    // Before the file limit: a profile that names "core" has its own word (try_emplace).
     rlimits.try_emplace("core", 0);
 
     // A guest's PID 1 has a kernel of its own and may raise what it likes.
@@ -44,6 +47,7 @@ void resolve_rlimits(Draft& draft)
         return;
     }
     // Raising a hard limit takes CAP_SYS_RESOURCE, which we may not hold and never give.
+    // Denied and not lowered: a plan says what will be in force.
     if (hard && asked->second > *hard) {
         draft.deny({.denial_class = DenialClass::required_control_unavailable,
                     .reason = "rlimit-above-hard-limit",
@@ -65,6 +69,7 @@ void resolve_process(Draft& draft)
     process.argv = asked.argv;
     process.idle = asked.idle;
     process.env = asked.env;
+    // Only where the profile says nothing: its own words stand.
     process.env.try_emplace("PATH", kPath);
     process.env.try_emplace("HOME", kHome);
     process.cwd = asked.cwd;
@@ -75,6 +80,7 @@ void resolve_process(Draft& draft)
     process.timeout = asked.timeout;
     resolve_rlimits(draft);
     // Ids outside the map have no meaning inside and would be nobody's.
+    // After security.id_count, whose default is set with the plan's type.
     if (process.uid >= draft.plan.security.id_count ||
         process.gid >= draft.plan.security.id_count) {
         draft.deny({.denial_class = DenialClass::unsupported_requirement,

@@ -24,6 +24,7 @@ std::vector<Denial> not_representable(const Error& error)
 
 void check_profile(Draft& draft)
 {
+    // Without places: a plan file has keys, and no lines that a person wrote.
     // A request carried in a plan file passes the same gate as one read from TOML.
     for (const Diagnostic& flaw : profile::check(draft.profile(), {})) {
         draft.deny({.denial_class = DenialClass::invalid_profile,
@@ -39,6 +40,7 @@ void check_profile(Draft& draft)
 Resolution resolve(const Request& request, const policy::EffectivePolicy& policy,
                    const facts::CapabilitySnapshot& facts)
 {
+    // Each step sees what the ones before it decided; the order is that of steps.hpp.
     Draft draft(request, policy, facts);
     check_profile(draft);
     resolve_driver(draft);
@@ -52,14 +54,17 @@ Resolution resolve(const Request& request, const policy::EffectivePolicy& policy
     resolve_resources(draft);
     resolve_security(draft);
     check_policy(draft);
-    // Past here nothing is decided: the plan is complete, or it is not made.
+    // Past here nothing is decided: the plan is complete, or it is not made. A denied plan is never
+    // sealed, so nobody can launch it by mistake.
     if (draft.denied()) {
         std::vector<Denial> denials = std::move(draft).take_denials();
         order(denials);
         return denials;
     }
     list_controls(draft);
+    // Sealing gives the canonical form and the digest; from here on nothing can change it.
     auto sealed = plan::ExecutionPlan::seal(std::move(draft.plan));
+    // The last thing that can fail: text that no JSON can hold, or a number above 2^53 - 1.
     if (!sealed) return not_representable(sealed.error());
     return *std::move(sealed);
 }

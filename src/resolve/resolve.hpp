@@ -16,6 +16,7 @@
 // (request, policy, facts) -> plan or denials. Pure: no clock, environment or file system.
 namespace sandbox::resolve {
 
+// Closed; the words are part of the API. Adding one is a change of docs/api.md.
 enum class DenialClass {
     invalid_profile,
     policy_denied,
@@ -26,6 +27,7 @@ enum class DenialClass {
 };
 std::string_view to_string(DenialClass value) noexcept;  // "POLICY_DENIED"
 
+// One reason why there is no plan. Never thrown away: all of them are told at once.
 struct Denial {
     DenialClass denial_class = DenialClass::invalid_profile;
     std::string reason;       // stable, kebab-case: "driver-not-permitted"
@@ -37,6 +39,7 @@ struct Denial {
     bool operator==(const Denial&) const = default;
 };
 
+// A profile and where each key was written; no places at all for one that no person wrote.
 struct Request {
     profile::Profile profile;
     profile::Locations where;
@@ -44,7 +47,8 @@ struct Request {
 
 using Resolution = std::variant<plan::ExecutionPlan, std::vector<Denial>>;
 
-// All denials at once, in a stable order. A broken bundle denies everything.
+// All denials at once, in a stable order. A broken bundle denies everything. Same inputs, same
+// bytes. Never fails otherwise, and never has both.
 Resolution resolve(const Request& request, const policy::EffectivePolicy& policy,
                    const facts::CapabilitySnapshot& facts);
 

@@ -15,9 +15,11 @@ using plan::CgroupVersion;
 
 namespace {
 
+// A longer period would let a burst run; a shorter one costs scheduling.
 constexpr std::uint32_t kPeriod = 100'000;     // µs; the kernel's default (kernel/sched/fair.c)
 constexpr std::uint32_t kLeastMilliCpus = 10;  // min_cfs_quota_period 1 ms of the period above
 
+// What the kernel would do anyhow: without it "planned" and "observed" would differ.
 std::uint64_t whole_pages(Bytes bytes) { return bytes.count / kPage * kPage; }
 
 class Limits {
@@ -43,6 +45,8 @@ private:
     plan::ResourcePlan& plan() { return plan_; }
     bool v2() const { return plan_.version == CgroupVersion::v2; }
 
+    // Where the pids controller is writable, there are the limits: a host may have both
+    // hierarchies.
     void choose_version()
     {
         draft_.require(name::kCgroupHierarchy, "cgroups-unavailable", "resources",
@@ -56,6 +60,7 @@ private:
     bool join(std::string_view fact, std::string_view controller, std::string_view key,
               const std::string& requirement)
     {
+        // "pids-controller-unavailable": one reason for each controller.
         const std::string reason = std::string(controller) + "-controller-unavailable";
         if (!draft_.require(fact, reason, key, requirement)) return false;
         const std::string where = draft_.value_of(fact);
@@ -71,6 +76,7 @@ private:
                          .source = {}});
             return false;
         }
+        // Joined controllers are enabled for the leaves below, and are part of the plan.
         plan().controllers.emplace_back(controller);
         return true;
     }
@@ -87,6 +93,7 @@ private:
 
     void pids()
     {
+        // Always: a baseline holds in every sandbox, whatever the profile says.
         if (!join(name::kCgroupPids, "pids", "resources.pids",
                   "pids = " + std::to_string(asked_.pids))) {
             return;
@@ -97,6 +104,8 @@ private:
 
     void memory()
     {
+        // In v1 swap is counted with memory, in v2 apart; without a memory limit neither is a
+        // limit.
         if (!asked_.memory && asked_.swap) {
             invalid("swap-without-memory", "resources.swap", "swap = " + format(*asked_.swap),
                     "set resources.memory too: swap counts on top of it");
@@ -105,8 +114,10 @@ private:
                                             ? "memory = " + format(*asked_.memory)
                                             : std::string("PID 1's own leaf has a memory limit");
         if (!join(name::kCgroupMemory, "memory", "resources.memory", requirement)) return;
+        // PID 1 is never in the workload's cgroup: a memory hog must not take it with it (facts).
         set_control("memory", v2() ? "memory.max" : "memory.limit_in_bytes", kControlMemory);
         if (!asked_.memory) return;
+        // Down to whole pages: never more than was asked for.
         const std::uint64_t memory = whole_pages(*asked_.memory);
         const std::uint64_t swap = whole_pages(asked_.swap.value_or(Bytes{0}));
         if (memory == 0) {
@@ -115,7 +126,8 @@ private:
             return;
         }
         set("memory", v2() ? "memory.max" : "memory.limit_in_bytes", std::to_string(memory));
-        // Without this file a memory limit only moves the workload to the host's swap.
+        // Without this file a memory limit only moves the workload to the host's swap, so its
+        // absence is a denial. No swap asked for means none.
         if (!draft_.require(name::kCgroupSwap, "swap-limit-unavailable",
                             asked_.swap ? "resources.swap" : "resources.memory",
                             "swap = " + format(asked_.swap.value_or(Bytes{0})))) {
@@ -129,6 +141,7 @@ private:
             invalid("memory-too-large", "resources.swap", "memory and swap together",
                     "ask for less swap");
         } else {
+            // Above 2^53 - 1 the sum has no canonical form; the kernel's own ceiling is far below.
             // v1 counts memory and swap together; it must not be below the memory limit.
             set("memory", "memory.memsw.limit_in_bytes", std::to_string(memory + swap));
         }
@@ -146,10 +159,12 @@ private:
             return;
         }
         const std::string key = asked_.cpus ? "resources.cpus" : "resources.cpu_weight";
+        // One requirement for both: whatever is asked, the controller is needed.
         const std::string requirement = asked_.cpus
                                             ? "cpus = " + format(*asked_.cpus)
                                             : "cpu_weight = " + std::to_string(*asked_.cpu_weight);
         if (!join(name::kCgroupCpu, "cpu", key, requirement)) return;
+        // v1 counts usage in a controller of its own, usually mounted with cpu.
         if (!v2()) plan().controllers.emplace_back("cpuacct");
         if (asked_.cpus) cpu_quota(requirement);
         if (asked_.cpu_weight) cpu_weight(*asked_.cpu_weight);
@@ -157,6 +172,7 @@ private:
 
     void cpu_quota(const std::string& requirement)
     {
+        // The kernel refuses a quota below 1 ms, sched-bwc.rst.
         if (asked_.cpus->count < kLeastMilliCpus) {
             invalid("cpus-too-small", "resources.cpus", requirement, "ask for at least 0.01");
             return;
@@ -166,6 +182,8 @@ private:
         if (v2()) {
             set("cpu", "cpu.max", std::to_string(quota) + " " + std::to_string(kPeriod));
         } else {
+            // Period first: the quota is a share of it, and the kernel judges the pair at each
+            // write.
             set("cpu", "cpu.cfs_period_us", std::to_string(kPeriod));
             set("cpu", "cpu.cfs_quota_us", std::to_string(quota));
         }
@@ -187,6 +205,7 @@ private:
         if (!asked_.cpuset) return;
         const std::string requirement = "cpuset = " + *asked_.cpuset;
         if (!join(name::kCgroupCpuset, "cpuset", "resources.cpuset", requirement)) return;
+        // Compared in one form: "0-3" and "0,1,2,3" are the same CPUs.
         const auto online = profile::canonical_cpuset(draft_.value_of(name::kOnlineCpus));
         const auto wanted = profile::canonical_cpuset(*asked_.cpuset);
         if (!online || !wanted || !profile::cpuset_within(*wanted, *online)) {
@@ -224,9 +243,11 @@ private:
 
     void kill()
     {
+        // Whatever kills must reach what forks meanwhile.
         draft_.require(name::kCgroupKill, "cgroup-kill-unavailable", "resources",
                        "everything of a sandbox can be killed at once");
         if (plan().version != CgroupVersion::v1) return;
+        // Frozen before it is signalled: otherwise a fork bomb outruns the signals.
         join(name::kCgroupFreezer, "freezer", "resources",
              "everything of a sandbox can be stopped before it is killed");
     }

@@ -14,6 +14,7 @@ namespace {
 constexpr std::uint32_t kNobody = 65534;  // the kernel's overflow id (sysctl kernel.overflowuid)
 
 // A colon or line break would forge other fields of passwd.
+// HOME comes from the profile and is hostile here: it is written into a file that programs parse.
 std::string home_of(const plan::ProcessPlan& process)
 {
     const std::string& home = process.env.at("HOME");
@@ -27,6 +28,7 @@ std::string passwd(const plan::ProcessPlan& process)
 {
     const std::string home = home_of(process);
     std::string text = "root:x:0:0:root:" + (process.uid == 0 ? home : "/root") + ":/bin/sh\n";
+    // Root and nobody are there already; a second line with the same id would be ambiguous.
     if (process.uid != 0 && process.uid != kNobody) {
         text += "sandbox:x:" + std::to_string(process.uid) + ":" + std::to_string(process.gid) +
                 ":sandbox:" + home + ":/bin/sh\n";
@@ -44,6 +46,7 @@ std::string group(const plan::ProcessPlan& process)
 }
 
 // A tree of the user's brings its own users; names of hosts are always ours.
+// Only names and users: what a program reads at once. Everything else is the profile's to bring.
 void generate_etc(Draft& draft, bool own_users)
 {
     auto& etc = draft.plan.rootfs.etc;
@@ -52,6 +55,7 @@ void generate_etc(Draft& draft, bool own_users)
     etc["hostname"] = host + "\n";
     etc["hosts"] = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " +
                    host + "\n";
+    // Empty, not missing: a resolver that finds no file asks localhost.
     etc["resolv.conf"] = online ? "# Bind the host's /etc/resolv.conf here to resolve names.\n"
                                 : "";
     if (!own_users) return;
@@ -65,6 +69,7 @@ void require_overlay(Draft& draft, std::string_view requirement)
 {
     // A guest's overlay is its own kernel's.
     if (draft.plan.driver != profile::Driver::microvm) {
+        // Both: an overlay with idmapped layers is how a writable root keeps the host's owners.
         draft.require(name::kOverlayfs, "overlayfs-unavailable", "rootfs.source", requirement);
     }
     draft.require(name::kIdmappedMount, "idmapped-mounts-unavailable", "rootfs.source",
@@ -79,16 +84,19 @@ void resolve_rootfs(Draft& draft)
 {
     const profile::Rootfs& asked = draft.profile().rootfs;
     plan::RootfsPlan& rootfs = draft.plan.rootfs;
+    // Every root ends in one of two ways: the host's tree read-only, or an overlay above it.
     rootfs.read_only = asked.read_only;
     if (const auto* dir = std::get_if<profile::DirRootfs>(&asked.source)) {
         rootfs.kind = "dir";
         rootfs.source = dir->path;
         require_overlay(draft, "the folder " + dir->path.str() + " is the root, left unchanged");
+        // A tree of the user's has users of its own; names of hosts are always ours.
         generate_etc(draft, false);
         return;
     }
     // An image is refused by check_unsupported; its plan is never sealed.
     rootfs.kind = "host";
+    // Only /usr: the host's /etc, /home and /var are never part of a root.
     rootfs.source = HostPath("/usr");
     rootfs.strategy = RootfsStrategy::host_tree;
     rootfs.ownership = Ownership::overflow;

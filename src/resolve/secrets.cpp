@@ -40,6 +40,7 @@ bool folder_is_free(Draft& draft, const profile::Secret& secret)
 {
     const std::string folder = folder_of(*secret.file);
     const std::string mend = "use file = \"/run/secrets/" + secret.name + "\"";
+    // Below /run, a tmpfs of the sandbox in every root: no host file can lie there.
     if (!folder.starts_with(kPlace)) {
         refuse(draft, secret, "secret-place", secret.file->str() + " is in no folder below /run",
                mend);
@@ -60,6 +61,7 @@ void resolve_secrets(Draft& draft)
 {
     auto& mounts = draft.plan.mounts;
     for (const profile::Secret& secret : draft.profile().secrets) {
+        // A variable belongs to a process; sessions do not inherit it.
         if (secret.env && draft.profile().process.idle) {
             refuse(draft, secret, "secret-without-process", "an idle sandbox has no main process",
                    "give it as a file: file = \"/run/secrets/" + secret.name + "\"");
@@ -72,8 +74,10 @@ void resolve_secrets(Draft& draft)
         mount.ownership = plan::Ownership::overflow;
         mount.size = kSecretsSize;
         mount.mode = kSecretsMode;
+        // Two secrets of one folder share its tmpfs.
         if (std::ranges::find(mounts, mount) == mounts.end()) mounts.push_back(std::move(mount));
     }
+    // The order of the plan is that of paths, as in resolve_mounts(), which ran before.
     std::ranges::stable_sort(mounts, {}, &MountPlan::target);
 }
 

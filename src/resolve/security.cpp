@@ -49,15 +49,18 @@ constexpr std::array<std::string_view, 12> kMasked{"/proc/acpi",
 constexpr std::array<std::string_view, 5> kReadOnly{"/proc/bus", "/proc/fs", "/proc/irq",
                                                     "/proc/sys", "/proc/sysrq-trigger"};
 
-// The newest ABI whose rights we know by name; a newer kernel is asked for this one.
+// The newest ABI whose rights we know by name; a newer kernel is asked for this one. ABI 7 is Linux
+// 6.15 (landlock(7)).
 constexpr std::uint32_t kNewestLandlock = 7;
 
 void resolve_namespaces(Draft& draft)
 {
+    // Without a network of its own a sandbox reaches abstract sockets and every loopback service.
     const bool own_network = draft.profile().network.mode != profile::NetworkMode::host;
     for (const Namespace& space : kNamespaces) {
         if (space.kind == "net" && !own_network) continue;
         const std::string reason = std::string(space.kind) + "-namespace-unavailable";
+        // Recorded in the plan even where it is missing: the denial then names the fact.
         draft.require(space.fact, reason, space.kind == "net" ? "network.mode" : "isolation",
                       "the sandbox has a " + std::string(space.kind) + " namespace of its own");
         draft.plan.security.namespaces.emplace_back(space.kind);
@@ -68,6 +71,7 @@ void resolve_capabilities(Draft& draft)
 {
     const auto& asked = draft.profile().security.capabilities;
     for (std::size_t i = 0; i < asked.size(); ++i) {
+        // One denial each: a person sees which of them has to go.
         if (std::find(kGrantable.begin(), kGrantable.end(), asked[i]) != kGrantable.end()) continue;
         std::string grantable;
         for (const std::string_view capability : kGrantable) {
@@ -81,6 +85,7 @@ void resolve_capabilities(Draft& draft)
                     .mend = "remove it; grantable are " + grantable,
                     .source = {}});
     }
+    // As asked: a plan that is denied shows what was wanted.
     draft.plan.security.capabilities = asked;
 }
 
@@ -93,6 +98,7 @@ void resolve_filters(Draft& draft)
     const std::string requirement = "seccomp = \"" + std::string(to_string(security.seccomp)) +
                                     "\"";
     draft.require(name::kSeccomp, "seccomp-unavailable", "security.seccomp", requirement);
+    // The digest of the rules is part of the plan: another allowlist is another plan.
     draft.require(rules, "seccomp-rules-unavailable", "security.seccomp", requirement);
     draft.require(name::kNoNewPrivileges, "no-new-privileges-unavailable", "security.seccomp",
                   "no program gains privileges by being executed");
@@ -106,6 +112,7 @@ void resolve_landlock(Draft& draft)
 {
     const std::string text = draft.rely_on(name::kLandlock) ? draft.value_of(name::kLandlock) : "";
     std::uint32_t abi = 0;
+    // No number, or none at all: 0, and the sandbox goes without.
     std::from_chars(text.data(), text.data() + text.size(), abi);
     draft.plan.security.landlock_abi = std::min(abi, kNewestLandlock);
     if (abi > 0) return;
@@ -138,6 +145,7 @@ void resolve_security(Draft& draft)
 {
     resolve_capabilities(draft);
     plan::SecurityPlan& security = draft.plan.security;
+    // The same for every profile: none of these paths is of use inside.
     for (const std::string_view path : kMasked) security.masked.emplace_back(std::string(path));
     for (const std::string_view path : kReadOnly) {
         security.read_only.emplace_back(std::string(path));

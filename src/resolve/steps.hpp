@@ -6,6 +6,7 @@
 // The steps of resolution, one concern each, in the order resolve() calls them.
 namespace sandbox::resolve {
 
+// Each fills its part of the plan and adds its denials; none reads a later step's part.
 void check_profile(Draft& draft);      // what the schema and the semantic checks refuse
 void resolve_driver(Draft& draft);     // driver, isolation class, artifacts
 void check_unsupported(

@@ -11,6 +11,7 @@ using profile::RuleAction;
 
 namespace {
 
+// One sentence for all: the key says what is meant, and the release notes what has changed.
 constexpr std::string_view kNoDriver = "no driver of this release enforces it";
 
 void refuse(Draft& draft, std::string_view reason, const std::string& key,
@@ -25,6 +26,7 @@ void refuse(Draft& draft, std::string_view reason, const std::string& key,
                 .source = {}});
 }
 
+// Parsed and typed, so that a profile of a later release is refused with a reason, not as a typo.
 void check_files(Draft& draft)
 {
     const profile::Profile& profile = draft.profile();
@@ -51,7 +53,8 @@ void check_network(Draft& draft)
         refuse(draft, "network-egress-unsupported", "network.mode", "mode = \"egress\"",
                "set mode = \"none\"");
     }
-    // Rules and ports outside egress are a contradiction that check_profile names.
+    // Rules and ports outside egress are a contradiction that check_profile names; here only what
+    // no driver can do.
     const bool allows = std::any_of(
         network.rules.begin(), network.rules.end(),
         [](const auto& rule) { return rule.action == RuleAction::allow; });
@@ -73,6 +76,8 @@ void check_unsupported(Draft& draft)
     check_files(draft);
     check_network(draft);
     const bool sized = profile.microvm.cpus || profile.microvm.memory;
+    // With the microvm driver the size is used; with another it would be ignored, and nothing may
+    // be.
     if (sized && draft.plan.driver != profile::Driver::microvm) {
         refuse(draft, "microvm-size-without-microvm", "microvm", "the guest has a size of its own",
                "remove [microvm] and use [resources]");
