@@ -22,14 +22,17 @@ struct ArchiveRoot {
     int dir = -1;
     std::uint64_t resolve = 0;  // RESOLVE_*
 };
+// openat2(2) of Linux 5.6.
 extern const std::uint64_t kInRoot;  // RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS
 
+// What is to be packed, opened once: what was judged is what is read.
 struct ArchiveSource {
     UniqueFd file;  // a folder or a regular file, open for reading
     std::string name;  // of the first entry; "." where only the content is meant
     bool folder = false;
 };
-// "a/b" gives entries "b…", "a/b/." and "/" give ".". A link in last place is followed.
+// "a/b" gives entries "b…", "a/b/." and "/" give ".". A link in last place is followed, within what
+// `root.resolve` allows. invalid_argument: neither file nor folder.
 [[nodiscard]] Result<ArchiveSource> open_archive_source(const ArchiveRoot& root,
                                                         const std::string& path);
 
@@ -37,7 +40,8 @@ struct Packed {
     tar::Tally tally;
     std::vector<std::string> skipped;  // devices, FIFOs, sockets: the first few
 };
-// Writes the whole archive to `out`, blocking.
+// Writes the whole archive to `out`, blocking; Requires: SIGPIPE is ignored. resource_exhausted: a
+// limit; other errors end the archive in the middle, which its reader notices.
 [[nodiscard]] Result<Packed> pack_archive(const ArchiveSource& source, int out,
                                           const tar::Limits& limits);
 
@@ -47,15 +51,19 @@ struct Packed {
 enum class Landing : std::uint8_t { named, content };
 
 struct ArchiveTarget {
-    UniqueFd folder;     // everything lands below it
+    UniqueFd folder;  // everything lands below it
     std::string rename;  // what the first component is called there; empty: as in the archive
     Landing landing = Landing::named;
     bool wants_folder = false;  // the path ended in "/" and was not there
 };
+// Opens the folder that everything lands below; makes nothing. not_found: its parent is missing.
 [[nodiscard]] Result<ArchiveTarget> open_archive_target(const ArchiveRoot& root,
                                                         const std::string& path, Landing landing);
 
-// Reads one archive from `in`, blocking, up to its end and not beyond what was read with it.
+// Reads one archive from `in`, blocking, up to its end and not beyond what was read with it. Files
+// that are there are replaced, folders are kept and filled. An error leaves what was unpacked so
+// far. corrupt, invalid_argument and resource_exhausted as tar::Reader; already_exists: a folder
+// where the archive has a file, or the other way round.
 [[nodiscard]] Result<tar::Tally> unpack_archive(ArchiveTarget target, int in,
                                                 const tar::Limits& limits);
 

@@ -20,6 +20,7 @@ const std::uint64_t kInRoot = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
 namespace {
 
 constexpr std::size_t kPackBuffer = 128U << 10;
+// For a person to see what kind it was, not for a list.
 constexpr std::size_t kMostSkippedNames = 8;
 // Never waits for a FIFO's writer nor takes a terminal.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
@@ -34,6 +35,7 @@ std::string last_component(std::string_view path)
     while (path.ends_with('/')) path.remove_suffix(1);
     const std::size_t slash = path.rfind('/');
     const std::string_view last = slash == std::string_view::npos ? path : path.substr(slash + 1);
+    // ".." has no name that could be given to the copy: its content is copied instead.
     return last.empty() || last == ".." ? "." : std::string(last);
 }
 
@@ -46,10 +48,12 @@ public:
         struct stat info{};
         if (::fstat(dir.get(), &info) != 0) return fail_errno("fstat", name);
         TRY_VOID(begin(tar::Kind::directory, name, info, {}));
+        // Each level holds a descriptor and a stack frame: the depth is the bound for both.
         if (depth >= limits_.depth)
             return fail(Code::resource_exhausted, "nested too deep: " + name);
         const FolderStream stream(::fdopendir(dir.get()));
         if (!stream) return fail_errno("fdopendir", name);
+        // fdopendir(3) owns it now; closedir closes it.
         (void)dir.release();
         // Read as it goes: a folder of a million names costs one buffer.
         for (errno = 0; const dirent* entry = ::readdir(stream.get()); errno = 0) {
@@ -64,6 +68,7 @@ public:
     Status file(int fd, const std::string& name, const struct stat& info)
     {
         TRY_VOID(begin(tar::Kind::file, name, info, {}));
+        // The size of the header counts, not what comes meanwhile: a file that grows is cut there.
         auto left = static_cast<std::uint64_t>(info.st_size);
         while (left > 0) {
             const auto wanted = static_cast<std::size_t>(
@@ -91,6 +96,7 @@ private:
         entry.kind = kind;
         entry.name = name;
         entry.target = std::move(target);
+        // No set-id and no sticky bit: they would mean something else to another owner.
         entry.mode = info.st_mode & 0777;
         entry.uid = info.st_uid;
         entry.gid = info.st_gid;
@@ -105,8 +111,10 @@ private:
 
     Status child(int dir, const std::string& leaf, const std::string& parent, std::size_t depth)
     {
+        // Names begin at the source's own: no path of the host is in the archive.
         const std::string name = parent == "." ? leaf : parent + "/" + leaf;
         struct stat info{};
+        // Gone since readdir: a copy of a living tree cannot be of one moment.
         if (::fstatat(dir, leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
             return errno == ENOENT ? Status{} : fail_errno("stat", name);
         if (S_ISLNK(info.st_mode)) {
@@ -118,10 +126,13 @@ private:
             return begin(tar::Kind::symlink, name, info, std::move(*target));
         }
         if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return skip(name);
+        // O_NOFOLLOW closes the race of the stat above: what is a link by now is skipped, not
+        // followed.
         auto opened = open_at(dir, leaf, kReadFlags | O_NOFOLLOW);
         if (!opened && (opened.error().errnum() == ENOENT || opened.error().errnum() == ELOOP))
             return skip(name);
         if (!opened) return fail(opened.error().with(name));
+        // Asked again of the descriptor: only its answer can be relied on.
         if (::fstat(opened->get(), &info) != 0) return fail_errno("fstat", name);
         if (S_ISDIR(info.st_mode)) return folder(std::move(*opened), name, depth + 1);
         if (S_ISREG(info.st_mode)) return file(opened->get(), name, info);
@@ -160,6 +171,7 @@ Result<Packed> pack_archive(const ArchiveSource& source, int out, const tar::Lim
     Packer packer(out, limits);
     if (source.folder) {
         // A descriptor of its own: the walk closes what it reads.
+        // Rather than a duplicate, which would share the read position of the folder.
         UniqueFd folder = TRY(open_at(source.file.get(), ".", O_RDONLY | O_DIRECTORY));
         TRY_VOID(packer.folder(std::move(folder), source.name, source.name == "." ? 0 : 1));
     } else {

@@ -16,6 +16,7 @@ namespace sandbox::sys {
 namespace {
 
 constexpr std::size_t kUnpackBuffer = 128U << 10;
+// Ours alone until it is complete: modes of the archive are applied at the end.
 constexpr mode_t kFolderWhileFilled = 0700;
 constexpr mode_t kFileWhileFilled = 0600;
 constexpr mode_t kImpliedFolder = 0755;  // one the archive does not name
@@ -44,13 +45,17 @@ public:
 
     Status begin(tar::Entry entry)
     {
+        // An entry begins where the one before it ends.
         TRY_VOID(end_file());
         std::string name = TRY(place(entry));
         const bool first = !std::exchange(begun_, true);
         if (first && target_.wants_folder && entry.kind != tar::Kind::directory)
             return fail(Code::not_found, "the folder to copy into does not exist");
+        // The folder we land in is there already, and keeps its own mode and time.
         if (name == ".") return {};
         TRY_VOID(leave_to(name));
+        // Entries of one folder usually come together: the folders stay open until another is
+        // named.
         const std::size_t slash = name.rfind('/');
         if (slash != std::string::npos) TRY_VOID(descend(name.substr(0, slash)));
         const std::string leaf = slash == std::string::npos ? name : name.substr(slash + 1);
@@ -94,12 +99,15 @@ private:
         if (target_.landing == Landing::content) {
             if (target_.rename.empty()) return entry.name;
             // The folder that is to hold the content is not there yet.
+            // The first entry says whether the archive brings the folder; anything else has no
+            // place to go.
             if (!begun_ && (entry.kind != tar::Kind::directory || entry.name != "."))
                 return fail(Code::not_found, "the folder to copy into does not exist");
             return entry.name == "." ? target_.rename : target_.rename + "/" + entry.name;
         }
         const std::string first = entry.name.substr(0, entry.name.find('/'));
         if (!begun_) tree_ = first;
+        // `named` gives the tree a new name: two trees cannot both have it.
         if (first != tree_)
             return fail(Code::invalid_argument, "the archive holds more than one tree");
         if (target_.rename.empty()) return entry.name;
@@ -113,6 +121,7 @@ private:
         while (!open_.empty() && !name.starts_with(open_.back().name + "/")) {
             const Open last = std::move(open_.back());
             open_.pop_back();
+            // One that was there before keeps its mode and time.
             if (!last.made) continue;
             if (::fchmod(last.dir.get(), last.mode) != 0) return fail_errno("fchmod", last.name);
             const auto times = times_of(last.mtime);
@@ -137,6 +146,7 @@ private:
     {
         Open folder;
         folder.name = name;
+        // Made or there already: mkdirat does not follow a link, and the open below refuses one.
         folder.made = ::mkdirat(here(), leaf.c_str(), kFolderWhileFilled) == 0;
         if (!folder.made && errno != EEXIST) return fail_errno("mkdir", name);
         auto dir = open_at(here(), leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
@@ -163,6 +173,7 @@ private:
     Status make_file(const std::string& leaf, const tar::Entry& entry)
     {
         TRY_VOID(clear(leaf));
+        // O_EXCL after clear(): if somebody put another file there meanwhile, this fails.
         file_ = TRY(
             open_at(here(), leaf, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kFileWhileFilled));
         entry_ = entry;
@@ -172,6 +183,7 @@ private:
     Status end_file()
     {
         if (!file_.valid()) return {};
+        // By descriptor: what has the name now may not be what we wrote.
         if (::fchmod(file_.get(), entry_.mode & kArchivePermissions) != 0)
             return fail_errno("fchmod", entry_.name);
         const auto times = times_of(entry_.mtime);
@@ -183,6 +195,7 @@ private:
     Status make_link(const std::string& leaf, const tar::Entry& entry)
     {
         TRY_VOID(clear(leaf));
+        // The target is only text here. Whoever follows it does so in the tree's own world.
         if (::symlinkat(entry.target.c_str(), here(), leaf.c_str()) != 0)
             return fail_errno("symlink", entry.name);
         const auto times = times_of(entry.mtime);
@@ -194,6 +207,7 @@ private:
     // The file a hard link names, one component at a time from the target's folder.
     Result<UniqueFd> open_existing(std::string name) const
     {
+        // Never by path: a folder of the archive may have been replaced by a link meanwhile.
         UniqueFd dir = TRY(open_at(target_.folder.get(), ".", O_RDONLY | O_DIRECTORY));
         for (std::size_t slash = 0; (slash = name.find('/')) != std::string::npos;) {
             dir = TRY(
@@ -207,6 +221,7 @@ private:
     {
         tar::Entry original;
         original.name = entry.target;
+        // place() gives it the name under which it was unpacked, not that of the archive.
         const UniqueFd from = TRY_WITH(open_existing(TRY(place(original))), "hard link");
         struct stat info{};
         if (::fstat(from.get(), &info) != 0) return fail_errno("fstat", entry.target);
@@ -217,6 +232,7 @@ private:
         auto left = static_cast<std::uint64_t>(info.st_size);
         copied_ += left;
         std::vector<char> buffer(kUnpackBuffer);
+        // Asked before each piece: a file that grows must not outrun the limit.
         while (left > 0 && copied_ <= most_copied_) {
             const ssize_t count = ::read(from.get(), buffer.data(), buffer.size());
             if (count < 0 && errno == EINTR) continue;
@@ -248,6 +264,7 @@ Result<ArchiveTarget> open_archive_target(const ArchiveRoot& root, const std::st
 {
     ArchiveTarget target;
     target.landing = landing;
+    // A path that is there decides alone: it is a folder to copy into.
     auto folder = open_at2(root.dir, path, O_RDONLY | O_DIRECTORY, 0, root.resolve);
     if (folder) {
         target.folder = std::move(*folder);
@@ -255,9 +272,11 @@ Result<ArchiveTarget> open_archive_target(const ArchiveRoot& root, const std::st
     }
     const int errnum = folder.error().errnum();
     if (errnum != ENOENT && errnum != ENOTDIR) return fail(folder.error());
+    // "a/" and "a/." say that a folder is meant.
     const bool slash = path.ends_with('/') || path.ends_with("/.");
     if (errnum == ENOTDIR && (landing == Landing::content || slash)) return fail(folder.error());
     auto [parent, leaf] = split_path(path);
+    // "x/." is x itself: the last component that has a name counts.
     while (leaf == ".") {
         auto [above, last] = split_path(parent);
         if (above == parent) break;
@@ -276,6 +295,7 @@ Result<tar::Tally> unpack_archive(ArchiveTarget target, int in, const tar::Limit
     tar::Reader reader(limits);
     Unpacker unpacker(std::move(target), limits.bytes);
     std::vector<std::byte> buffer(kUnpackBuffer);
+    // The zero blocks end it, not end of file: a pipe may stay open for what follows.
     while (!reader.ended()) {
         const ssize_t count = ::read(in, buffer.data(), buffer.size());
         if (count < 0 && errno == EINTR) continue;

@@ -28,6 +28,7 @@ constexpr std::array<std::string_view, 41> kNames{
 // clang-format on
 
 // A set is two 32-bit words in the kernel's call (capset(2), version 3).
+// Two 32-bit words hold 64 numbers.
 constexpr int kMaxCap = 63;
 
 std::uint32_t low(CapSet set) { return static_cast<std::uint32_t>(set & 0xffffffffU); }
@@ -78,6 +79,7 @@ std::vector<std::string> cap_names(CapSet set)
     for (int number = 0; number <= kMaxCap; ++number) {
         if ((set >> number & 1U) == 0) continue;
         const std::string_view name = cap_name(number);
+        // A kernel newer than our table: a number is better than a gap.
         names.push_back(name.empty() ? "CAP_" + std::to_string(number) : std::string(name));
     }
     return names;
@@ -85,6 +87,7 @@ std::vector<std::string> cap_names(CapSet set)
 
 Result<CapState> get_caps()
 {
+    // Pid 0 is the calling thread.
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
     __user_cap_data_struct data[2] = {};
     if (::syscall(SYS_capget, &header, data) != 0) return fail_errno("capget");
@@ -118,9 +121,11 @@ int drop_bounding(CapSet keep) noexcept
 
 int set_ambient(CapSet set) noexcept
 {
+    // First, so that a set that fails half-way has no more than was asked for.
     if (prctl_value(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL) != 0) return errno;
     for (int number = 0; number <= kMaxCap; ++number) {
         if ((set >> number & 1U) == 0) continue;
+        // Raised only where permitted and inheritable have it, capabilities(7).
         if (prctl_value(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, static_cast<unsigned long>(number)) !=
             0)
             return errno;

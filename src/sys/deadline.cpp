@@ -26,12 +26,14 @@ Deadline Deadline::after(Millis span) noexcept
 {
     const std::int64_t now = sandbox::sys::boottime_ns();
     const std::int64_t ms = std::max<std::int64_t>(span.count(), 0);
+    // Anything beyond the end of the clock is "never": no wait is that long.
     if (ms > (INT64_MAX - now) / kNsPerMs) return never();
     return Deadline(now + ms * kNsPerMs);
 }
 
 bool Deadline::passed() const noexcept
 {
+    // INT64_MAX is "never", also where the clock would reach it.
     return point_ != INT64_MAX && sandbox::sys::boottime_ns() >= point_;
 }
 

@@ -11,11 +11,13 @@ namespace sandbox::sys {
 // Nanoseconds of CLOCK_BOOTTIME: goes on during suspend, never jumps.
 std::int64_t boottime_ns() noexcept;
 
-// An absolute point on CLOCK_BOOTTIME. A retried wait never grows longer than was asked.
+// An absolute point on CLOCK_BOOTTIME. A retried wait never grows longer than was asked. A value;
+// nothing here fails.
 class Deadline {
 public:
     static Deadline after(Millis span) noexcept;
     static Deadline never() noexcept { return Deadline(INT64_MAX); }
+    // For a point that came from a ledger or another process of this boot.
     static Deadline at_boottime_ns(std::int64_t point) noexcept { return Deadline(point); }
 
     std::int64_t boottime_ns() const noexcept { return point_; }

@@ -11,11 +11,15 @@
 
 namespace sandbox::sys {
 
+// openat2(2): BENEATH alone would still allow links that stay inside; a hostile tree can use those
+// to make two names one file.
 const std::uint64_t kBeneath = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
 const std::uint64_t kNoSymlinks = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
 
 namespace {
 
+// std::string may hold one, and the kernel would stop there: the path judged would not be the path
+// opened.
 bool has_nul(const std::string& path) { return path.find('\0') != std::string::npos; }
 
 std::unexpected<Error> nul_in_path()
@@ -56,6 +60,7 @@ Result<UniqueFd> open_at(int dir, const std::string& path, int flags, mode_t mod
     if (has_nul(path)) return nul_in_path();
     int fd = -1;
     do {
+        // EINTR: a FIFO or a slow file system (open(2)).
         fd = ::openat(dir, path.c_str(), flags | O_CLOEXEC, mode);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0) return fail_errno("openat", path);
@@ -111,6 +116,7 @@ Status set_nonblocking(int fd)
 int close_range(unsigned first, unsigned last) noexcept
 {
     if (first > last) return 0;
+    // Linux 5.9.
     return ::syscall(SYS_close_range, first, last, 0U) == 0 ? 0 : errno;
 }
 

@@ -12,7 +12,8 @@
 
 namespace sandbox::sys {
 
-// Owns one descriptor. The only raw close() of the project is in fd.cpp.
+// Owns one descriptor. The only raw close() of the project is in fd.cpp. Not thread-safe;
+// moved-from is invalid, and using that is the kernel's EBADF.
 class UniqueFd {
 public:
     UniqueFd() noexcept = default;
@@ -49,8 +50,9 @@ extern const std::uint64_t kNoSymlinks;  // absolute paths allowed, no link anyw
                                         std::uint64_t resolve);
 
 [[nodiscard]] Result<UniqueFd> duplicate(int fd, int at_least = 0);  // CLOEXEC
-// Clears or sets FD_CLOEXEC, for a descriptor that must survive one exec.
+// Clears FD_CLOEXEC, for a descriptor that must survive one exec.
 [[nodiscard]] Status keep_on_exec(int fd);
+// On the open file, so it holds for every descriptor that shares it, also in other processes.
 [[nodiscard]] Status set_nonblocking(int fd);
 
 // Closes first..last, all of them. For a forked child: async-signal-safe. 0 or an errno.
@@ -58,7 +60,8 @@ int close_range(unsigned first, unsigned last) noexcept;
 // For a number whose UniqueFd lives in another process' copy of memory (after fork).
 void close_number(int fd) noexcept;
 
-// Device and inode: what a descriptor refers to, for identity records.
+// Device and inode: what a descriptor refers to, for identity records. Unique among what exists: an
+// inode may be reused once its file is gone.
 struct FileIdentity {
     std::uint64_t device = 0;
     std::uint64_t inode = 0;
@@ -66,7 +69,7 @@ struct FileIdentity {
 };
 [[nodiscard]] Result<FileIdentity> identity_of_fd(int fd);
 
-// "/proc/self/fd/N": reaches what the descriptor refers to, whatever moved since.
+// "/proc/self/fd/N": reaches what the descriptor refers to, whatever moved since. Needs /proc.
 std::string fd_path(int fd);
 
 }  // namespace sandbox::sys

@@ -13,6 +13,7 @@ namespace sandbox::sys {
 
 namespace {
 
+// A control file or a config in one read.
 constexpr std::size_t kChunk = 16384;
 
 std::unexpected<Error> too_long(const std::string& what, std::size_t limit)
@@ -29,6 +30,7 @@ Result<std::string> read_all(int fd, std::size_t limit)
     for (;;) {
         const std::size_t have = text.size();
         // One byte beyond the limit is asked for, to tell "exactly full" from "more".
+        // limit - have cannot wrap: more than the limit has returned below.
         const std::size_t want = std::min(kChunk, limit - have + 1);
         text.resize(have + want);
         const ssize_t got = ::read(fd, text.data() + have, want);
@@ -59,6 +61,7 @@ Status write_all(int fd, std::string_view bytes)
     while (!bytes.empty()) {
         const ssize_t put = ::write(fd, bytes.data(), bytes.size());
         if (put < 0) {
+            // Everything else ends it: a partly written file is the caller's to take back.
             if (errno == EINTR) continue;
             return fail_errno("write", std::to_string(fd));
         }
@@ -80,7 +83,7 @@ Status write_control_at(int dir, const std::string& path, std::string_view value
 Status write_file_at(int dir, const std::string& path, std::string_view bytes, mode_t mode)
 {
     const UniqueFd fd = TRY(open_at(dir, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
-    // The umask is the caller's: the mode asked for is the mode that counts.
+    // The umask is this process's: the mode asked for is the mode that counts.
     if (::fchmod(fd.get(), mode) != 0) return fail_errno("fchmod", path);
     return write_all(fd.get(), bytes);
 }
@@ -88,12 +91,15 @@ Status write_file_at(int dir, const std::string& path, std::string_view bytes, m
 Status replace_file_at(int dir, const std::string& path, std::string_view bytes, mode_t mode)
 {
     const std::string temporary = path + ".new";
+    // A crash of an earlier writer may have left one; O_EXCL would then refuse for ever.
     if (::unlinkat(dir, temporary.c_str(), 0) != 0 && errno != ENOENT)
         return fail_errno("unlinkat", temporary);
     const UniqueFd fd = TRY(
         open_at(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     if (::fchmod(fd.get(), mode) != 0) return fail_errno("fchmod", temporary);
     TRY_VOID(write_all(fd.get(), bytes));
+    // Content first, then the name, then the folder: a power cut leaves the old file or the new
+    // one.
     TRY_VOID(fsync_fd(fd.get()));
     TRY_VOID(rename_at(dir, temporary, dir, path));
     const auto slash = path.rfind('/');
@@ -128,6 +134,8 @@ Status make_dirs(const std::string& path, mode_t mode)
     for (std::size_t at = first; at <= path.size(); ++at) {
         if (at != path.size() && path[at] != '/') continue;
         const std::string part = path.substr(0, at);
+        // EEXIST also where another process was faster, or where a file is in the way: the last
+        // look tells.
         if (::mkdir(part.c_str(), mode) == 0 || errno == EEXIST) continue;
         return fail_errno("mkdir", part);
     }
@@ -162,6 +170,7 @@ Result<std::string> readlink_at(int dir, const std::string& path)
     std::string target(4096, '\0');
     const ssize_t got = ::readlinkat(dir, path.c_str(), target.data(), target.size());
     if (got < 0) return fail_errno("readlinkat", path);
+    // Exactly full may be cut.
     if (static_cast<std::size_t>(got) == target.size()) return too_long("link " + path, 4095);
     target.resize(static_cast<std::size_t>(got));
     return target;
@@ -181,6 +190,7 @@ Result<short> poll_one(int fd, short events, Deadline deadline)
         const int ready = ::poll(&entry, 1, deadline.poll_timeout());
         if (ready > 0) return entry.revents;
         if (ready < 0 && errno != EINTR) return fail_errno("poll", std::to_string(fd));
+        // A signal, or an early return: the deadline is asked, not counted down.
         if (deadline.passed()) return short{0};
     }
 }

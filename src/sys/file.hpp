@@ -15,25 +15,31 @@
 
 namespace sandbox::sys {
 
-// Reads to end of file. More than `limit` bytes is Code::resource_exhausted, never a cut.
+// Reads to end of file, blocking. More than `limit` bytes is Code::resource_exhausted, never a cut.
+// Links in `path` are followed: only for names that nobody hostile can touch.
 [[nodiscard]] Result<std::string> read_all(int fd, std::size_t limit);
 [[nodiscard]] Result<std::string> read_file_at(int dir, const std::string& path, std::size_t limit);
 [[nodiscard]] Result<std::string> read_file(const std::string& path, std::size_t limit);
 
-// Loops over short writes and EINTR. A full pipe that is non-blocking is Code::resource_exhausted.
+// Loops over short writes and EINTR. A full pipe that is non-blocking is Code::resource_exhausted,
+// and part of the bytes may have gone. A reader that went away is EPIPE; Requires: SIGPIPE is
+// ignored.
 [[nodiscard]] Status write_all(int fd, std::string_view bytes);
 
 // One write(2) to an existing file: for /proc and cgroup files, where a second write is a second
 // command. A short write is an error.
 [[nodiscard]] Status write_control_at(int dir, const std::string& path, std::string_view value);
 
-// Writes a file anew: temporary name, fsync, rename over `path`, fsync of the folder.
+// Writes a file anew: temporary name (PATH.new), fsync, rename over `path`, fsync of the folder.
+// Durable when it succeeds. One writer at a time.
 [[nodiscard]] Status replace_file_at(int dir, const std::string& path, std::string_view bytes,
                                      mode_t mode);
 // Creates (O_EXCL, no link followed) and writes. Code::already_exists when the name is taken.
 [[nodiscard]] Status write_file_at(int dir, const std::string& path, std::string_view bytes,
                                    mode_t mode);
 
+// Durable when they return success. After a failure nothing is known; do not try again and believe
+// it.
 [[nodiscard]] Status fsync_fd(int fd);
 [[nodiscard]] Status fsync_dir(const std::string& path);
 
@@ -61,10 +67,12 @@ struct Pipe {
 };
 [[nodiscard]] Result<Pipe> make_pipe();  // both ends CLOEXEC, blocking
 
-// Waits for `events` (POLLIN, …) on one descriptor. 0 when the deadline passed; else revents.
+// Waits for `events` (POLLIN, …) on one descriptor. 0 when the deadline passed; else revents, which
+// may hold POLLHUP or POLLERR alone.
 [[nodiscard]] Result<short> poll_one(int fd, short events, Deadline deadline);
 
-// An anonymous file, allowed to be executed and sealed.
+// An anonymous file, allowed to be executed and sealed, CLOEXEC (memfd_create(2)). `name` is for
+// /proc only.
 [[nodiscard]] Result<UniqueFd> make_memfd(const std::string& name);
 // SEAL | SHRINK | GROW | WRITE: nothing can change the bytes any more.
 [[nodiscard]] Status seal_memfd(int fd);

@@ -38,6 +38,7 @@ std::size_t attr_size(int abi)
 
 int fits(const LandlockRules& rules) noexcept
 {
+    // Planned for a newer kernel: weaker rules would be in force than the plan says.
     if (rules.abi <= 0 || rules.abi > landlock_abi()) return EOPNOTSUPP;
     const bool known = (rules.handled_fs & ~landlock::all_fs(rules.abi)) == 0 &&
                        (rules.handled_net & ~landlock::all_net(rules.abi)) == 0 &&
@@ -47,12 +48,14 @@ int fits(const LandlockRules& rules) noexcept
 
 int add_path(int ruleset, const LandlockPathRule& rule) noexcept
 {
+    // Raw, not open_at(): no allocation between fork and exec, so no Result with its strings.
     const int raw = ::openat(AT_FDCWD, rule.path.c_str(), O_PATH | O_CLOEXEC);
     if (raw < 0) return errno;
     const UniqueFd parent(raw);
     struct stat info{};
     if (::fstat(parent.get(), &info) != 0) return errno;
     PathBeneathAttr attr{rule.access, parent.get()};
+    // Folder rights on a file are EINVAL; what the rule means for a file is the rest.
     if (!S_ISDIR(info.st_mode)) attr.allowed = landlock::file_only(rule.access);
     // A rule that gives nothing is refused by the kernel (ENOMSG) and says nothing.
     if (attr.allowed == 0) return 0;
@@ -83,6 +86,7 @@ int build(const LandlockRules& rules, const char** failed_path) noexcept
 
 }  // namespace
 
+// The kernel's own answer, not its version: a distribution may switch Landlock off.
 int landlock_abi() noexcept
 {
     const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0UL, kCreateRulesetVersion);
@@ -126,7 +130,8 @@ Result<UniqueFd> make_ruleset(const LandlockRules& rules)
 
 int restrict_self(int ruleset) noexcept
 {
-    // PRIVILEGED: irreversible for this thread and all it makes; it can only take access away.
+    // PRIVILEGED: irreversible for this thread and all it makes; it can only take access away. Only
+    // this thread: callers have one.
     return ::syscall(SYS_landlock_restrict_self, ruleset, 0U) == 0 ? 0 : errno;
 }
 

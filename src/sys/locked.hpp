@@ -9,11 +9,13 @@
 namespace sandbox::sys {
 
 // Pages for what must not leave memory: locked (no swap), left out of core files, empty in every
-// child, wiped before they are given back. Owned by one object; moves leave nothing behind.
+// child, wiped before they are given back. Owned by one object; moves leave nothing behind. Root
+// can still read them through /proc, and so can a debugger.
 class LockedMemory {
 public:
     LockedMemory() noexcept = default;
-    // Code::resource_exhausted or permission_denied where the kernel does not lock.
+    // Code::resource_exhausted or permission_denied where the kernel does not lock (RLIMIT_MEMLOCK,
+    // mlock(2)). Size 0 is an object without pages.
     [[nodiscard]] static Result<LockedMemory> make(std::size_t size);
     LockedMemory(LockedMemory&& other) noexcept;
     LockedMemory& operator=(LockedMemory&& other) noexcept;

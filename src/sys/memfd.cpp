@@ -16,6 +16,7 @@ namespace sandbox::sys {
 
 namespace {
 
+// fcntl(2), F_ADD_SEALS: SEAL last of all, or somebody could add or refuse further seals.
 constexpr int kAllSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 }  // namespace
@@ -47,6 +48,7 @@ Result<UniqueFd> sealed_memfd(const std::string& name, std::string_view bytes)
 {
     UniqueFd fd = TRY(make_memfd(name));
     TRY_VOID(write_all(fd.get(), bytes));
+    // The writer's position is the reader's: whoever gets the descriptor starts at the beginning.
     if (::lseek(fd.get(), 0, SEEK_SET) != 0) return fail_errno("lseek", name);
     TRY_VOID(seal_memfd(fd.get()));
     return fd;

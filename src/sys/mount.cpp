@@ -47,6 +47,7 @@ std::string complaint(int context)
 
 Status configure(int context, unsigned command, const char* key, const char* value)
 {
+    // errno first: reading the complaint changes it.
     if (::syscall(SYS_fsconfig, context, command, key, value, 0) == 0) return {};
     const int saved = errno;
     const std::string subject = (key != nullptr ? std::string(key) : std::string("create")) +
@@ -56,6 +57,7 @@ Status configure(int context, unsigned command, const char* key, const char* val
 
 Status detach(const std::string& path, int flags)
 {
+    // UMOUNT_NOFOLLOW: whoever can write the folder above may have put a link there, umount2(2).
     if (::syscall(SYS_umount2, path.c_str(), flags | kNoFollow) != 0)
         return fail_errno("umount2", path);
     return {};
@@ -65,6 +67,7 @@ Status detach(const std::string& path, int flags)
 
 Result<UniqueFd> clone_tree(int dir, const std::string& path, Depth depth)
 {
+    // NOFOLLOW: a link in last place would be cloned as what it leads to.
     const unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH |
                            AT_SYMLINK_NOFOLLOW | recursive(depth);
     const long fd = ::syscall(SYS_open_tree, dir, path.c_str(), flags);
@@ -75,6 +78,7 @@ Result<UniqueFd> clone_tree(int dir, const std::string& path, Depth depth)
 Status set_mount_attributes(int mount_fd, const MountAttributes& attributes, Depth depth)
 {
     mount_attr attr{};
+    // attr_clr stays empty: what a mount already forbids is never given back.
     attr.attr_set = bits(attributes);
     if (attributes.userns_fd >= 0) {
         attr.attr_set |= MOUNT_ATTR_IDMAP;
@@ -88,6 +92,7 @@ Status set_mount_attributes(int mount_fd, const MountAttributes& attributes, Dep
 
 Status attach_tree(int mount_fd, int dir, const std::string& path)
 {
+    // Without T_SYMLINKS a link at the target is not followed, move_mount(2).
     unsigned flags = MOVE_MOUNT_F_EMPTY_PATH;
     if (path.empty()) flags |= MOVE_MOUNT_T_EMPTY_PATH;
     if (::syscall(SYS_move_mount, mount_fd, "", dir, path.c_str(), flags) != 0)
@@ -110,6 +115,7 @@ Result<UniqueFd> make_filesystem(const std::string& type, const FsOptions& optio
     UniqueFd mount(
         static_cast<int>(::syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, bits(attributes))));
     if (!mount) return fail_errno("fsmount", type);
+    // After fsmount: an idmap can only be set on a mount that is in no namespace yet.
     if (attributes.userns_fd >= 0) {
         MountAttributes idmap;
         idmap.userns_fd = attributes.userns_fd;
@@ -141,6 +147,7 @@ Result<UniqueFd> make_unswapped_tmpfs(std::uint64_t size_bytes, std::uint32_t mo
     FsOptions options = tmpfs_options(size_bytes, mode);
     options.emplace_back("noswap", "");
     auto mount = make_filesystem("tmpfs", options, attributes);
+    // EINVAL is the kernel's answer to an option it does not know.
     if (mount || mount.error().errnum() != EINVAL) return mount;
     return make_tmpfs(size_bytes, mode, attributes);
 }
@@ -170,6 +177,7 @@ Status unmount_lazy(const std::string& path) { return detach(path, kDetach); }
 
 Status make_all_private()
 {
+    // Recursive and from the root: a single shared mount would send ours to the host.
     if (::syscall(SYS_mount, nullptr, "/", nullptr, kMsRec | kMsPrivate, nullptr) != 0)
         return fail_errno("mount(MS_PRIVATE)", "/");
     return {};
@@ -178,10 +186,11 @@ Status make_all_private()
 Status pivot_root_into(int new_root_dir)
 {
     if (::fchdir(new_root_dir) != 0) return fail_errno("fchdir");
-    // "." twice: the old root lands on top of the new one and is taken off by the detach below;
-    // no put_old folder is needed (pivot_root(2), NOTES).
+    // "." twice: the old root lands on top of the new one and is taken off by the detach below; no
+    // put_old folder is needed (pivot_root(2), NOTES). Lazily, since we still have it open.
     if (::syscall(SYS_pivot_root, ".", ".") != 0) return fail_errno("pivot_root");
     if (::syscall(SYS_umount2, ".", kDetach) != 0) return fail_errno("umount2", "old root");
+    // The working folder would otherwise still be a path into what was detached.
     if (::chdir("/") != 0) return fail_errno("chdir", "/");
     return {};
 }

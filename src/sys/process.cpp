@@ -33,6 +33,7 @@ std::uint64_t pidfd_inode(int fd)
 
 ExitStatus decode(const siginfo_t& info)
 {
+    // Everything else but an exit is a signal: WEXITED reports only ends, waitid(2).
     if (info.si_code == CLD_EXITED) return ExitStatus{info.si_status, 0, false};
     return ExitStatus{0, info.si_status, info.si_code == CLD_DUMPED};
 }
@@ -61,6 +62,7 @@ bool same(const ProcessIdentity& one, const ProcessIdentity& other)
 {
     if (one.pid != other.pid || one.start_time != other.start_time || one.boot_id != other.boot_id)
         return false;
+    // A kernel without pidfs (before 6.9) has no inode to compare: the other three then decide.
     return one.pidfd_inode == 0 || other.pidfd_inode == 0 || one.pidfd_inode == other.pidfd_inode;
 }
 
@@ -74,6 +76,7 @@ Result<std::string> boot_id()
     if (!known.empty()) return known;
     std::string text = TRY(read_file("/proc/sys/kernel/random/boot_id", 64));
     while (!text.empty() && text.back() == '\n') text.pop_back();
+    // A UUID is 36 characters, random(4).
     if (text.size() != 36) return fail(Code::corrupt, "boot_id is not a UUID: " + text);
     known = text;
     return text;
@@ -84,6 +87,7 @@ Result<ProcessIdentity> identity_of(pid_t pid)
     const UniqueFd pidfd = TRY(open_pidfd(pid));
     ProcessIdentity identity = TRY(read_identity(pid, pidfd.get()));
     // Signal 0 through the pidfd: still there, so the number was its own all along.
+    // EPERM is an answer as well: the process is there.
     if (::syscall(SYS_pidfd_send_signal, pidfd.get(), 0, nullptr, 0U) != 0 && errno != EPERM)
         return fail_errno("pidfd_send_signal", std::to_string(pid));
     return identity;
@@ -93,6 +97,7 @@ Result<Pidfd> Pidfd::open(pid_t pid) { return Pidfd(TRY(open_pidfd(pid)), pid); 
 
 Result<Pidfd> Pidfd::open(const ProcessIdentity& identity)
 {
+    // Opened first: if the number is reused after this, the handle still is of the old process.
     Pidfd handle = TRY(open(identity.pid));
     if (TRY(handle.still_same(identity))) return handle;
     return fail(Code::foreign, "pid " + std::to_string(identity.pid) +
@@ -110,6 +115,7 @@ Result<bool> Pidfd::ended() const { return wait_ended(Deadline::at_boottime_ns(0
 
 Result<bool> Pidfd::wait_ended(Deadline deadline) const
 {
+    // A pidfd is readable once its process is a zombie or gone, pidfd_open(2).
     return TRY(poll_one(fd_.get(), POLLIN, deadline)) != 0;
 }
 
@@ -119,6 +125,7 @@ Result<std::optional<ExitStatus>> Pidfd::wait_exit(Deadline deadline) const
     siginfo_t info{};
     int failed = 0;
     do {
+        // It has ended: this does not wait.
         failed = ::waitid(P_PIDFD, static_cast<id_t>(fd_.get()), &info, WEXITED);
     } while (failed != 0 && errno == EINTR);
     if (failed != 0) return fail_errno("waitid", std::to_string(pid_));
@@ -128,6 +135,7 @@ Result<std::optional<ExitStatus>> Pidfd::wait_exit(Deadline deadline) const
 Result<bool> Pidfd::still_same(const ProcessIdentity& identity) const
 {
     auto found = read_identity(pid_, fd_.get());
+    // No such process any more: certainly not the one that was recorded.
     if (!found) {
         if (found.error().code() == Code::not_found) return false;
         return std::unexpected(std::move(found).error());
@@ -141,6 +149,7 @@ Result<CloneResult> clone_process(const CloneOptions& options)
     clone_args args{};
     args.flags = options.flags | CLONE_PIDFD;
     args.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+    // Filled in by the kernel before either side returns: no moment without a handle.
     args.exit_signal = static_cast<std::uint64_t>(options.exit_signal);
     if (options.cgroup_dir >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
@@ -149,6 +158,7 @@ Result<CloneResult> clone_process(const CloneOptions& options)
     const long pid = ::syscall(SYS_clone3, &args, sizeof args);
     if (pid < 0) return fail_errno("clone3");
     CloneResult result;
+    // In the child the number means nothing: the descriptor is the parent's.
     result.pid = static_cast<pid_t>(pid);
     if (pid != 0) result.pidfd.reset(pidfd);
     return result;
@@ -173,6 +183,7 @@ Result<std::optional<Reaped>> reap_any()
     siginfo_t info{};
     int failed = 0;
     do {
+        // WNOHANG: reaping must never hold a loop.
         failed = ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG);
     } while (failed != 0 && errno == EINTR);
     if (failed != 0) {

@@ -25,6 +25,7 @@ struct ProcessIdentity {
     bool operator==(const ProcessIdentity&) const = default;
 };
 
+// Of the running kernel; it never changes while a process lives. Kept after the first read.
 [[nodiscard]] Result<std::string> boot_id();
 // Code::not_found when there is no such process.
 [[nodiscard]] Result<ProcessIdentity> identity_of(pid_t pid);
@@ -57,6 +58,7 @@ public:
     [[nodiscard]] Result<bool> wait_ended(Deadline deadline) const;
     // Children only: waits and reaps. Nothing when the deadline passed.
     [[nodiscard]] Result<std::optional<ExitStatus>> wait_exit(Deadline deadline) const;
+    // False also for a process that has ended and was reaped.
     [[nodiscard]] Result<bool> still_same(const ProcessIdentity& identity) const;
 
 private:
@@ -79,7 +81,10 @@ struct CloneResult {
 // run, no lock is reset), and the child calls nothing that needs one.
 [[nodiscard]] Result<CloneResult> clone_process(const CloneOptions& options);
 
+// Orphans below us become our children, and are reaped by us, prctl(2).
 [[nodiscard]] Status become_subreaper();
+// Of the calling process, when the thread that made it ends. Cleared by executing a set-id program;
+// check getppid() afterwards, the parent may be gone already.
 [[nodiscard]] Status set_parent_death_signal(int signal);
 // Reaps one ended child by number, whoever it is. Nothing when none has ended.
 struct Reaped {

@@ -10,6 +10,7 @@ namespace sandbox::sys {
 
 Result<ProcDir> ProcDir::open(pid_t pid)
 {
+    // Through the folder opened here, every file is of the same process.
     return ProcDir(TRY(open_dir("/proc/" + std::to_string(pid))));
 }
 
@@ -48,6 +49,7 @@ Result<std::uint64_t> ProcDir::namespace_inode(const std::string& name) const
 {
     struct stat info{};
     const std::string path = "ns/" + name;
+    // Followed on purpose: the target's inode is the namespace's identity, namespaces(7).
     if (::fstatat(fd_.get(), path.c_str(), &info, 0) != 0) return fail_errno("fstatat", path);
     return info.st_ino;
 }

@@ -14,8 +14,9 @@
 
 namespace sandbox::sys {
 
-// Parsers are pure: text in, value or Code::corrupt out. Sources: proc(5), kernel fs/proc/array.c,
-// fs/proc_namespace.c, kernel/user_namespace.c.
+// Parsers are pure: text in, value or Code::corrupt out. What a process chose itself (its name, its
+// mounts' names) is hostile. Sources: proc(5), kernel fs/proc/array.c, fs/proc_namespace.c,
+// kernel/user_namespace.c.
 
 struct ProcStat {
     pid_t pid = 0;
@@ -48,6 +49,7 @@ struct ProcStatus {
 };
 [[nodiscard]] Result<ProcStatus> parse_status(std::string_view text);
 
+// `count` ids from `inside` on are `outside` and those after it, in the reader's parent namespace.
 struct IdMapping {
     std::uint32_t inside = 0;
     std::uint32_t outside = 0;
@@ -63,11 +65,11 @@ struct MountInfo {
     std::uint32_t major = 0;
     std::uint32_t minor = 0;
     std::string root;
-    std::string target;                 // unescaped
-    std::vector<std::string> options;   // per mount: "ro", "nosuid", …
+    std::string target;  // unescaped
+    std::vector<std::string> options;  // per mount: "ro", "nosuid", …
     std::vector<std::string> optional;  // "shared:3", "master:1"
     std::string fstype;
-    std::string source;                 // unescaped
+    std::string source;  // unescaped
     std::vector<std::string> super_options;
     bool has(std::string_view option) const;  // in options
     bool operator==(const MountInfo&) const = default;
@@ -75,7 +77,7 @@ struct MountInfo {
 [[nodiscard]] Result<std::vector<MountInfo>> parse_mountinfo(std::string_view text);
 
 struct CgroupLine {
-    std::uint32_t hierarchy = 0;           // 0: v2
+    std::uint32_t hierarchy = 0;  // 0: v2
     std::vector<std::string> controllers;  // empty for v2; "name=systemd" stays as it is
     std::string path;
     bool operator==(const CgroupLine&) const = default;
@@ -86,7 +88,8 @@ struct CgroupLine {
 inline constexpr std::size_t kProcFileLimit = 8U << 20;
 
 // One folder of /proc, opened once: what is read through it is of this process or fails (ESRCH),
-// however the number is reused.
+// however the number is reused. Each call reads anew. Failures: not_found (it is gone), corrupt,
+// resource_exhausted above kProcFileLimit.
 class ProcDir {
 public:
     [[nodiscard]] static Result<ProcDir> open(pid_t pid);

@@ -20,6 +20,7 @@ std::optional<T> number(std::string_view text, int base = 10)
 {
     T value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    // The whole word: "12x" is no number.
     if (error != std::errc{} || end != text.data() + text.size() || text.empty())
         return std::nullopt;
     return value;
@@ -40,6 +41,7 @@ std::vector<std::string_view> words(std::string_view text)
     std::vector<std::string_view> found;
     for (;;) {
         const auto begin = text.find_first_not_of(" \t");
+        // Bounded, like every list here.
         if (begin == std::string_view::npos || found.size() == kMaxItems) return found;
         text.remove_prefix(begin);
         const auto end = std::min(text.find_first_of(" \t"), text.size());
@@ -130,6 +132,7 @@ struct StatusReader {
         if (key == "Uid") return mark(kUid, read_words(value, status.uid));
         if (key == "Gid") return mark(kGid, read_words(value, status.gid));
         if (key == "Groups") return mark(kGroups, read_list(value, status.groups));
+        // Absent on kernels without the namespace; nothing that must be there.
         if (key == "NSpid") return read_list(value, status.ns_pid);
         if (key == "Umask") return read_one(value, status.umask, 8);
         if (key == "Threads") return read_one(value, status.threads);
@@ -137,6 +140,7 @@ struct StatusReader {
         if (key == "Seccomp_filters") return read_one(value, status.seccomp_filters);
         if (key == "NoNewPrivs") {
             status.no_new_privs = value == "1";
+            // Marked only with one of the two values: a third would mean a kernel we do not know.
             return mark(kNnp, value == "0" || value == "1");
         }
         return true;
@@ -158,6 +162,7 @@ std::string unescape(std::string_view text)
     std::string plain;
     plain.reserve(text.size());
     for (std::size_t at = 0; at < text.size(); ++at) {
+        // Only a whole escape: a lone backslash cannot come from the kernel and stays as it is.
         if (text[at] == '\\' && at + 3 < text.size() && is_octal(text[at + 1]) &&
             is_octal(text[at + 2]) && is_octal(text[at + 3])) {
             const int value = (text[at + 1] - '0') * 64 + (text[at + 2] - '0') * 8 +
@@ -187,6 +192,7 @@ std::optional<MountInfo> mount_line(std::string_view line)
     mount.root = unescape(take(line, ' '));
     mount.target = unescape(take(line, ' '));
     mount.options = split(take(line, ' '), ',');
+    // Any number of optional fields, ended by a hyphen, proc_pid_mountinfo(5).
     for (;;) {
         if (line.empty()) return std::nullopt;  // the separator never came
         const std::string_view field = take(line, ' ');
@@ -237,6 +243,7 @@ Result<ProcStatus> parse_status(std::string_view text)
         if (!reader.line(key, trimmed(line)))
             return corrupt("status: bad or repeated line " + std::string(key.substr(0, 32)));
     }
+    // Without them nothing can be said about privileges: no answer is better than a mild one.
     if (reader.seen != kAllSeen)
         return corrupt("status: a line about ids or privileges is missing");
     return std::move(reader.status);
@@ -287,6 +294,7 @@ Result<std::vector<CgroupLine>> parse_cgroup(std::string_view text)
     while (!text.empty()) {
         std::string_view line = take(text, '\n');
         const auto hierarchy = number<std::uint32_t>(take(line, ':'));
+        // Two colons: a v1 path may hold further ones.
         const auto colon = line.find(':');
         if (!hierarchy || colon == std::string_view::npos || lines.size() == kMaxItems)
             return corrupt("cgroup: line " + std::to_string(lines.size() + 1) + " does not parse");

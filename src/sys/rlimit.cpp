@@ -16,7 +16,8 @@ struct Name {
     int number;
 };
 
-// getrlimit(2); the spelling is the constant's, lower case, as in limits.conf and ulimit docs.
+// getrlimit(2); the spelling is the constant's, lower case, as in limits.conf and ulimit docs. The
+// same names in profiles and plans.
 constexpr std::array kNames{Name{"as", RLIMIT_AS},
                             Name{"core", RLIMIT_CORE},
                             Name{"cpu", RLIMIT_CPU},
@@ -62,6 +63,7 @@ int apply_rlimit(const Rlimit& limit) noexcept
 {
     const rlimit value{limit.soft, limit.hard};
     const auto resource = static_cast<__rlimit_resource>(limit.resource);
+    // Both limits at once: soft above hard is refused by the kernel.
     return ::setrlimit(resource, &value) == 0 ? 0 : errno;
 }
 

@@ -9,6 +9,7 @@
 
 namespace sandbox::sys {
 
+// RLIM_INFINITY is the largest value, in both fields.
 struct Rlimit {
     int resource = 0;  // RLIMIT_*
     std::uint64_t soft = 0;

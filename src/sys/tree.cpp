@@ -35,6 +35,7 @@ Result<DirStream> stream_of(int dir_fd)
 
 Result<std::uint64_t> mount_of(int fd)
 {
+    // STATX_MNT_ID: Linux 5.8, statx(2).
     struct statx info{};
     if (::statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &info) != 0) return fail_errno("statx");
     return info.stx_mnt_id;
@@ -44,12 +45,15 @@ Status remove_below(int dir, std::uint64_t mount, int depth);
 
 Status remove_entry(int dir, const std::string& name, std::uint64_t mount, int depth)
 {
+    // Tried as a file first: a stat before would only be a guess by the time of the unlink.
     if (::unlinkat(dir, name.c_str(), 0) == 0 || errno == ENOENT) return {};
     // EISDIR is Linux' answer for folders, EPERM what POSIX names.
     if (errno != EISDIR && errno != EPERM) return fail_errno("unlinkat", name);
     if (::unlinkat(dir, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return {};
     if (errno != ENOTEMPTY && errno != EEXIST) return fail_errno("rmdir", name);
+    // O_NOFOLLOW: a link put in its place meanwhile is removed by the next try, never followed.
     const UniqueFd below = TRY(open_at(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    // By mount id: a bind mount is of the same device, so st_dev would not tell.
     if (TRY(mount_of(below.get())) != mount)
         return fail(Code::conflict, name + " is a mount point: unmount it first");
     TRY_VOID(remove_below(below.get(), mount, depth + 1));
@@ -61,6 +65,7 @@ Status remove_below(int dir, std::uint64_t mount, int depth)
 {
     if (depth > kMaxDepth)
         return fail(Code::resource_exhausted, "a folder tree is more than 512 levels deep");
+    // A bound on names held in memory; a folder with more is left, and the error says so.
     for (const std::string& name : TRY(list_dir(dir, 1U << 20)))
         TRY_VOID(remove_entry(dir, name, mount, depth));
     return {};
@@ -73,6 +78,7 @@ Result<std::vector<std::string>> list_dir(int dir_fd, std::size_t limit)
     const DirStream stream = TRY(stream_of(dir_fd));
     std::vector<std::string> names;
     for (;;) {
+        // readdir(3) tells an error from the end by errno alone.
         errno = 0;
         const dirent* entry = ::readdir(stream.get());
         if (entry == nullptr) break;
@@ -84,12 +90,14 @@ Result<std::vector<std::string>> list_dir(int dir_fd, std::size_t limit)
         names.emplace_back(name);
     }
     if (errno != 0) return fail_errno("readdir");
+    // Sorted: the kernel's order is by hash, and what depends on it would differ from run to run.
     std::sort(names.begin(), names.end());
     return names;
 }
 
 Result<std::vector<int>> open_numbers(int proc_fd_dir, std::size_t limit)
 {
+    // The descriptor is kept open by the caller, and its position is where the last call ended.
     if (::lseek(proc_fd_dir, 0, SEEK_SET) != 0) return fail_errno("lseek", "/proc/self/fd");
     alignas(dirent64) char buffer[4096];
     std::vector<int> numbers;
@@ -115,6 +123,8 @@ Result<std::vector<int>> open_numbers(int proc_fd_dir, std::size_t limit)
 
 Status remove_tree_at(int dir, const std::string& path)
 {
+    // O_PATH: nothing is opened for reading, so even a folder without permissions can be removed by
+    // root.
     auto root = open_at(dir, path, O_PATH | O_NOFOLLOW);
     if (!root) {
         if (root.error().errnum() == ENOENT) return {};

@@ -16,6 +16,8 @@ namespace {
 [[noreturn]] void hold_namespace(Pipe& pipe) noexcept
 {
     pipe.write.reset();
+    // Not CLOEXEC alone: nothing is executed here. The child holds copies of all the parent's
+    // descriptors until it ends, which is a moment later.
     char byte = 0;
     while (::read(pipe.read.get(), &byte, 1) > 0) {}
     ::_exit(0);
@@ -37,6 +39,7 @@ Result<UniqueFd> make_user_namespace(const std::vector<IdMapping>& uid_map,
                                      const std::vector<IdMapping>& gid_map)
 {
     Pipe pipe = TRY(make_pipe());
+    // Without further flags: this child shares everything else, and does nothing.
     CloneOptions options;
     options.flags = CLONE_NEWUSER;
     const CloneResult child = TRY(clone_process(options));
@@ -47,6 +50,7 @@ Result<UniqueFd> make_user_namespace(const std::vector<IdMapping>& uid_map,
     pipe.write.reset();
     const int pidfd = child.pidfd.get();
     const Pidfd handle(TRY(duplicate(pidfd)), child.pid);
+    // Never late: it ends as soon as our end of the pipe is closed.
     TRY_VOID(handle.wait_exit(Deadline::never()));
     return made;
 }

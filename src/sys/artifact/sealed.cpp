@@ -57,6 +57,7 @@ Result<std::string> hash_through(int file)
     std::array<char, kChunk> buffer;
     std::uint64_t at = 0;
     for (;;) {
+        // pread: the descriptor may be shared, and its position is the owner's.
         const ssize_t got = ::pread(file, buffer.data(), buffer.size(), static_cast<off_t>(at));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fail_errno("pread", std::to_string(file));
@@ -85,6 +86,7 @@ Result<SealedArtifact> seal_artifact(int file, const std::string& name, std::str
     artifact.source = TRY(identity_of_fd(file));
     artifact.fd = TRY(make_memfd(name));
     artifact.size = TRY(copy_whole(file, artifact.fd.get()));
+    // Sealed before the digest is judged: from here on nobody can change what was judged.
     TRY_VOID(seal_memfd(artifact.fd.get()));
     // What can no longer change, and no copy of it: its pages are mapped, not read again.
     artifact.digest = TRY(hash_sealed(artifact.fd.get(), artifact.size));
@@ -97,6 +99,8 @@ Result<SealedArtifact> seal_artifact(int file, const std::string& name, std::str
 
 Result<SealedArtifact> seal_executable(const std::string& path, std::string_view expected)
 {
+    // O_NOCTTY: a path that leads to a terminal must not take it. Kind and owner are judged on the
+    // descriptor.
     const UniqueFd file = TRY(open_file(path, O_RDONLY | O_NOCTTY));
     TRY_VOID(check_executable(file.get(), path));
     const auto slash = path.rfind('/');
@@ -111,6 +115,7 @@ Status check_executable(int file, const std::string& name)
     struct stat info{};
     if (::fstat(file, &info) != 0) return fail_errno("fstat", name);
     if (!S_ISREG(info.st_mode)) return fail(Code::invalid_argument, name + " is no regular file");
+    // Whoever owns a program can exchange it between a check and the next.
     if (info.st_uid != 0 && info.st_uid != ::geteuid())
         return fail(Code::permission_denied, name + " is owned by uid " +
                                                  std::to_string(info.st_uid) +

@@ -19,6 +19,7 @@
 
 namespace sandbox::sys::cgroup {
 
+// What is mounted, whatever carries controllers. hybrid: v1 hierarchies and a v2 beside them.
 enum class Layout { none, v1, v2, hybrid };
 std::string_view to_string(Layout layout) noexcept;
 enum class Version { v1, v2 };
@@ -32,6 +33,7 @@ struct Hierarchy {
     bool operator==(const Hierarchy&) const = default;
 };
 
+// The cgroup mounts of one moment, in the order of mountinfo. Paths are as this process sees them.
 struct Host {
     Layout layout = Layout::none;
     std::vector<Hierarchy> hierarchies;
@@ -54,7 +56,8 @@ Host detect(const std::vector<MountInfo>& mounts,
             const std::map<std::string, std::string>& v2_controllers);
 [[nodiscard]] Result<Host> detect();  // of this process
 
-// As plan::CgroupSetting, which sys may not include.
+// As plan::CgroupSetting, which sys may not include. `value` as the kernel reads it back, or
+// verify() fails.
 struct Setting {
     std::string controller;
     std::string file;
@@ -62,6 +65,8 @@ struct Setting {
     bool operator==(const Setting&) const = default;
 };
 
+// What a cgroup and all below it used; 0 where the kernel does not tell. Pages of a dead cgroup may
+// still be charged to its parent.
 struct Usage {
     std::uint64_t memory_bytes = 0;
     std::uint64_t memory_peak = 0;
@@ -97,6 +102,7 @@ public:
     [[nodiscard]] static Result<CgroupTree> create(const Host& host, const std::string& path,
                                                    std::span<const std::string> controllers);
     // What exists of it, in any hierarchy of the host: for reconcile. Empty when nothing does.
+    // Fails only for what is there and cannot be opened.
     [[nodiscard]] static Result<CgroupTree> find(const Host& host, const std::string& path);
 
     // The cgroup PATH/NAME, made in the same hierarchies. On v2 its controllers are those enabled
@@ -112,6 +118,7 @@ public:
     // v1: nothing to do.
     [[nodiscard]] Status enable_for_children(std::span<const std::string> controllers) const;
     // Writes, reads back, compares. A difference is Code::conflict naming both.
+    // In the order given: the kernel may refuse another. Not undone when one fails.
     [[nodiscard]] Status set(std::span<const Setting> settings) const;
     [[nodiscard]] Status verify(std::span<const Setting> settings) const;  // read back only
     [[nodiscard]] Result<std::string> read(const std::string& controller,
@@ -127,8 +134,10 @@ public:
     // v2: cgroup.kill. v1: frozen, each process signalled through a pidfd after its membership was
     // seen again, thawed, and again until nothing is left. Code::deadline_exceeded otherwise.
     [[nodiscard]] Status kill_all(Deadline deadline) const;
+    // freeze() does not undo itself: after deadline_exceeded the caller decides to thaw().
     [[nodiscard]] Status freeze(Deadline deadline) const;
     [[nodiscard]] Status thaw(Deadline deadline) const;
+    // Nothing is locked: the numbers are of slightly different moments.
     [[nodiscard]] Result<Usage> usage() const;
     // Usage::oom_kills alone, which asks one hierarchy and few files: a session's end waits for it.
     [[nodiscard]] Result<std::uint64_t> oom_kills() const;
@@ -154,11 +163,13 @@ private:
     std::vector<Dir> dirs_;
 };
 
-// Removes the parent "/sandbox" in every hierarchy where it is empty by now; busy is success.
+// Removes `path` (for instance "/sandbox") in every hierarchy where it is empty by now; busy is
+// success, and so is its absence.
 [[nodiscard]] Status remove_if_empty(const Host& host, const std::string& path);
 
 // Moves the calling process, which is single-threaded, to the root of every hierarchy that has
-// `path`, and removes `path` where it was the last in it.
+// `path`, and removes `path` where it was the last in it. Needs the right to write the roots; what
+// moved stays moved if a later hierarchy fails.
 [[nodiscard]] Status leave(const Host& host, const std::string& path);
 
 }  // namespace sandbox::sys::cgroup

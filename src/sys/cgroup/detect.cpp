@@ -15,6 +15,7 @@ constexpr std::string_view kNoControllers[] = {
 
 bool is_controller(std::string_view option)
 {
+    // "name=systemd" and "release_agent=…" are no controllers.
     return option.find('=') == std::string_view::npos &&
            std::find(std::begin(kNoControllers), std::end(kNoControllers), option) ==
                std::end(kNoControllers);
@@ -37,6 +38,8 @@ Hierarchy first_version(const MountInfo& mount)
     Hierarchy hierarchy;
     hierarchy.version = Version::v1;
     hierarchy.mount = mount.target;
+    // v1 tells its controllers among the super options, field 11 of mountinfo,
+    // proc_pid_mountinfo(5).
     for (const std::string& option : mount.super_options) {
         if (option.starts_with("name=")) hierarchy.name = option.substr(5);
         if (is_controller(option)) hierarchy.controllers.push_back(option);
@@ -78,6 +81,8 @@ const Hierarchy* Host::with(std::string_view controller) const noexcept
     for (const Hierarchy& hierarchy : hierarchies) {
         const auto& list = hierarchy.controllers;
         if (std::find(list.begin(), list.end(), controller) == list.end()) continue;
+        // v1 wins: a controller is in one hierarchy at a time, and v1 has it if it is mounted
+        // there.
         if (hierarchy.version == Version::v1) return &hierarchy;
         second = &hierarchy;
     }
@@ -94,7 +99,7 @@ Host detect(const std::vector<MountInfo>& mounts,
     for (const MountInfo& mount : mounts) {
         if (mount.target == "/sys/fs/cgroup") tmpfs_root = mount.fstype == "tmpfs";
         if (mount.fstype != "cgroup" && mount.fstype != "cgroup2") continue;
-        // A later mount on the same target hides the earlier one.
+        // A later mount on the same target hides the earlier one, also one of the other version.
         std::erase_if(host.hierarchies,
                       [&mount](const Hierarchy& earlier) { return earlier.mount == mount.target; });
         if (mount.fstype == "cgroup") {
@@ -104,6 +109,7 @@ Host detect(const std::vector<MountInfo>& mounts,
         }
         Hierarchy hierarchy;
         hierarchy.mount = mount.target;
+        // A v2 mount that could not be read has none that we could use.
         const auto listed = v2_controllers.find(mount.target);
         if (listed != v2_controllers.end()) hierarchy.controllers = words(listed->second);
         if (mount.target == "/sys/fs/cgroup/unified")
@@ -122,6 +128,7 @@ Result<Host> detect()
     std::map<std::string, std::string> controllers;
     for (const MountInfo& mount : mounts) {
         if (mount.fstype != "cgroup2") continue;
+        // A mount in a folder we may not enter: it counts as without controllers.
         const auto text = read_file(mount.target + "/cgroup.controllers", 4096);
         if (text) controllers[mount.target] = *text;
     }

@@ -21,6 +21,8 @@ constexpr std::size_t kProcsLimit = 32U << 20;
 // A file that vanished with its cgroup, or whose processes went between open and read.
 bool vanished(const Error& error)
 {
+    // ENODEV: the cgroup died while the file was open. EOPNOTSUPP: a threaded cgroup has no
+    // cgroup.procs (cgroup-v2.rst).
     return error.errnum() == ENOENT || error.errnum() == ENODEV || error.errnum() == EOPNOTSUPP;
 }
 
@@ -38,6 +40,8 @@ void parse_pids(std::string_view text, std::vector<pid_t>& pids)
 
 Status collect(int dir, std::vector<pid_t>& pids)
 {
+    // Parents first, so that a process that moves up while we read is seen twice rather than not at
+    // all.
     for (const std::string& path : TRY(subtree(dir))) {
         auto text = read_file_at(dir, path + "/cgroup.procs", kProcsLimit);
         if (text)
@@ -54,6 +58,7 @@ std::unexpected<Error> late(const std::string& what) { return fail(Code::deadlin
 // at most the deadline.
 Status wait_all(const std::vector<Pidfd>& handles, Deadline deadline)
 {
+    // One after the other is enough: all of them were killed, and the deadline is for all together.
     for (const Pidfd& handle : handles)
         if (!TRY(handle.wait_ended(deadline)))
             return late("process " + std::to_string(handle.pid()) + " does not end after SIGKILL");
@@ -67,6 +72,7 @@ Result<std::vector<Pidfd>> handles_of(const CgroupTree& tree)
     std::vector<Pidfd> handles;
     for (const pid_t pid : TRY(tree.processes())) {
         auto handle = Pidfd::open(pid);
+        // Gone meanwhile, or no descriptor left: the next round looks again.
         if (handle) handles.push_back(*std::move(handle));
     }
     const auto members = TRY(tree.processes());
@@ -80,11 +86,13 @@ Status signal_all(const std::vector<Pidfd>& handles)
 {
     for (const Pidfd& handle : handles) {
         auto sent = handle.send_signal(SIGKILL);
+        // Ended in between: that is what was wanted.
         if (!sent && sent.error().errnum() != ESRCH) return sent;
     }
     return {};
 }
 
+// Asked each time: the file tells the version and the kernel's age at once.
 bool has_file(int dir, const char* name) { return ::faccessat(dir, name, F_OK, 0) == 0; }
 
 enum class State { thawed, changing, frozen };
@@ -111,6 +119,7 @@ Status change_state(int dir, const std::string& path, State wanted, Deadline dea
         TRY_VOID(write_control_at(dir, "cgroup.freeze", freeze ? "1" : "0"));
     else
         return {};
+    // Polled: a v1 freezer tells nobody when it is done.
     while (state_of(dir) != wanted) {
         if (deadline.passed())
             return late("cgroup " + path + (freeze ? " does not freeze" : " does not thaw"));
@@ -134,9 +143,11 @@ Status thaw_children(int dir)
 Status remove_dirs(int dir, const std::string& path, Deadline deadline)
 {
     auto below = TRY(subtree(dir));
+    // Children first: a cgroup with children cannot be removed.
     std::reverse(below.begin(), below.end());
     for (const std::string& name : below) {
         const std::string full = name == "." ? path : path + "/" + name;
+        // By name: rmdir(2) has no other way, and the folders are ours alone.
         while (::rmdir(full.c_str()) != 0 && errno != ENOENT) {
             // EBUSY also shortly after the last process ended, until the kernel has unlinked it.
             if (errno != EBUSY) return fail_errno("rmdir", full);
@@ -166,6 +177,7 @@ Result<std::vector<pid_t>> members(const Host& host, std::string_view controller
 Result<std::vector<pid_t>> CgroupTree::processes() const
 {
     std::vector<pid_t> pids;
+    // In every hierarchy: a process may be in one of them only, after a join that failed half-way.
     for (const Dir& dir : dirs_) TRY_VOID(collect(dir.fd.get(), pids));
     std::sort(pids.begin(), pids.end());
     pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
@@ -191,6 +203,7 @@ Status CgroupTree::kill_round(Deadline deadline) const
     // A cgroup that does not freeze in this time (a task in uninterruptible sleep) is killed all
     // the same.
     constexpr Millis kFreezeTime{100};
+    // cgroup.kill: Linux 5.14; also kills what forks at the same moment.
     for (const Dir& dir : dirs_)
         if (has_file(dir.fd.get(), "cgroup.kill"))
             TRY_VOID(write_control_at(dir.fd.get(), "cgroup.kill", "1"));
@@ -209,6 +222,7 @@ Status CgroupTree::kill_round(Deadline deadline) const
         TRY_VOID(thaw_children(v1->fd.get()));
         TRY_VOID(change_state(v1->fd.get(), v1->path, State::thawed, deadline));
     }
+    // A freezer that was too slow did no harm: the next round tries again.
     if (!stopped && stopped.error().code() != Code::deadline_exceeded) return stopped;
     if (!handles) return std::unexpected(std::move(handles).error());
     if (!signalled) return signalled;
@@ -217,6 +231,7 @@ Status CgroupTree::kill_round(Deadline deadline) const
 
 Status CgroupTree::kill_all(Deadline deadline) const
 {
+    // Again and again: v1 has no way to be sure but an empty list.
     while (!TRY(processes()).empty()) {
         TRY_VOID(kill_round(deadline));
         if (deadline.passed()) return late("cgroup " + path_ + " does not become empty");
@@ -242,6 +257,7 @@ Status remove_if_empty(const Host& host, const std::string& path)
 {
     for (const Hierarchy& hierarchy : host.hierarchies) {
         const std::string full = hierarchy.mount + path;
+        // Other roots or other sandboxes may use it at the same time.
         if (::rmdir(full.c_str()) != 0 && errno != ENOENT && errno != EBUSY && errno != ENOTEMPTY)
             return fail_errno("rmdir", full);
     }
@@ -252,6 +268,7 @@ Status leave(const Host& host, const std::string& path)
 {
     for (const Hierarchy& hierarchy : host.hierarchies) {
         if (::access((hierarchy.mount + path).c_str(), F_OK) != 0) continue;
+        // One thread, so moving it moves the process; cheaper than cgroup.procs in v1.
         const char* file = hierarchy.version == Version::v1 ? "/tasks" : "/cgroup.procs";
         auto members = TRY(open_file(hierarchy.mount + file, O_WRONLY));
         TRY_VOID(write_all(members.get(), "0"));

@@ -15,9 +15,11 @@ namespace sandbox::sys::cgroup {
 
 namespace {
 
+// One control file: the longest is cpuset.cpus of a very large host.
 constexpr std::size_t kControlFileLimit = 64U << 10;
 
-// cgroup v1 makes a cpuset without CPUs and refuses every task until both files are filled.
+// cgroup v1 makes a cpuset without CPUs and refuses every task until both files are filled
+// (admin-guide/cgroup-v1/cpusets.rst).
 Status fill_cpuset(int parent, int child)
 {
     for (const char* file : {"cpuset.cpus", "cpuset.mems"}) {
@@ -37,6 +39,7 @@ bool has_controller(const Hierarchy& hierarchy, std::string_view controller)
 
 Result<UniqueFd> make_below(const Hierarchy& hierarchy, int parent, const std::string& name)
 {
+    // There already is fine: the supervisor and a shim may both be first.
     if (::mkdirat(parent, name.c_str(), 0755) != 0 && errno != EEXIST)
         return fail_errno("mkdir", hierarchy.mount + "/…/" + name);
     UniqueFd child = TRY(open_at(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
@@ -46,11 +49,12 @@ Result<UniqueFd> make_below(const Hierarchy& hierarchy, int parent, const std::s
 }
 
 // Only a cgroup without processes may pass controllers on, the root excepted (it has no
-// cgroup.type). The kernel refuses most of them there, but takes some (cpu, cpuset, pids), and makes
-// it the root of a threaded subtree instead: no process can be put below any more, whoever put it
-// there. So we look before we write.
+// cgroup.type). The kernel refuses most of them there, but takes some (cpu, cpuset, pids), and
+// makes it the root of a threaded subtree instead: no process can be put below any more, whoever
+// put it there. So we look before we write.
 Status check_vacant(int dir, const std::string& path)
 {
+    // No cgroup.type: the root, which may have both.
     const auto type = read_file_at(dir, "cgroup.type", kControlFileLimit);
     if (!type) return {};
     if (trimmed(*type) != "domain")
@@ -68,11 +72,13 @@ Status enable(int dir, const std::string& path, std::span<const std::string> con
     const std::string enabled =
         " " + trimmed(TRY(read_file_at(dir, "cgroup.subtree_control", kControlFileLimit))) + " ";
     std::string command;
+    // Only what is missing: enabling what is on again can be refused.
     for (const std::string& controller : controllers)
         if (enabled.find(" " + controller + " ") == std::string::npos)
             command += (command.empty() ? "+" : " +") + controller;
     if (command.empty()) return {};
     TRY_VOID(check_vacant(dir, path));
+    // One write for all: the kernel takes all of them or none.
     auto written = write_control_at(dir, "cgroup.subtree_control", command);
     if (!written) return fail(std::move(written).error().with("enable " + command + " in " + path));
     return {};
@@ -92,6 +98,7 @@ std::vector<std::string> components(const std::string& path)
 
 Status check_path(const std::string& path)
 {
+    // A path reaches us from a config: it must not lead out of the hierarchy.
     const auto parts = components(path);
     bool good = path.starts_with('/') && !parts.empty() && path.find('\0') == std::string::npos;
     for (const std::string& part : parts) good = good && part != "." && part != "..";
@@ -124,6 +131,7 @@ Result<std::vector<Wanted>> wanted_hierarchies(const Host& host,
         const auto known = std::find_if(wanted.begin(), wanted.end(), [&](const Wanted& one) {
             return one.hierarchy == hierarchy;
         });
+        // One folder for each hierarchy, however many of its controllers are wanted.
         if (known == wanted.end())
             wanted.push_back(Wanted{hierarchy, {name}});
         else
@@ -138,7 +146,9 @@ Result<UniqueFd> make_path(const Wanted& wanted, const std::vector<std::string>&
     UniqueFd dir = TRY(open_dir(hierarchy.mount));
     std::string path = hierarchy.mount;
     for (const std::string& part : parts) {
+        // Top-down: a controller can only be enabled below where it is enabled itself.
         if (hierarchy.version == Version::v2) TRY_VOID(enable(dir.get(), path, wanted.controllers));
+        // By descriptor from step to step: no ancestor is looked up twice.
         dir = TRY(make_below(hierarchy, dir.get(), part));
         path += "/" + part;
     }
@@ -172,6 +182,7 @@ Result<CgroupTree> CgroupTree::find(const Host& host, const std::string& path)
     TRY_VOID(check_path(path));
     std::vector<Dir> dirs;
     for (const Hierarchy& hierarchy : host.hierarchies) {
+        // O_NOFOLLOW in last place; what lies above is cgroupfs and has no links.
         auto fd = open_file(hierarchy.mount + path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
         if (fd)
             dirs.push_back(Dir{hierarchy, hierarchy.mount + path, *std::move(fd)});
@@ -207,6 +218,7 @@ std::vector<DirIdentity> CgroupTree::identities() const
 {
     std::vector<DirIdentity> found;
     for (const Dir& dir : dirs_) {
+        // A folder that cannot be read has no identity; the ledger then knows it by name.
         const auto identity = identity_of_fd(dir.fd.get());
         if (identity) found.push_back(DirIdentity{dir.path, *identity});
     }
@@ -231,6 +243,7 @@ Status CgroupTree::enable_for_children(std::span<const std::string> controllers)
     for (const Dir& dir : dirs_) {
         if (dir.hierarchy.version != Version::v2) continue;
         std::vector<std::string> own;
+        // Only those of this hierarchy: in hybrid layouts the list is of both.
         for (const std::string& name : controllers)
             if (has_controller(dir.hierarchy, name)) own.push_back(name);
         TRY_VOID(enable(dir.fd.get(), dir.path, own));
@@ -277,6 +290,8 @@ Status CgroupTree::chown_procs(uid_t uid, gid_t gid) const
 {
     for (const Dir& dir : dirs_) {
         if (dir.hierarchy.version != Version::v2) continue;
+        // Not followed: cgroupfs has no links, and another file system at this place must not be
+        // changed.
         if (::fchownat(dir.fd.get(), "cgroup.procs", uid, gid, AT_SYMLINK_NOFOLLOW) != 0)
             return fail_errno("fchownat", dir.path + "/cgroup.procs");
     }
@@ -287,9 +302,12 @@ Result<JoinHandles> CgroupTree::join_handles() const
 {
     JoinHandles handles;
     for (const Dir& dir : dirs_) {
+        // There is one v2 hierarchy at most.
         if (dir.hierarchy.version == Version::v2)
             handles.dir = TRY(duplicate(dir.fd.get()));
         else
+            // Opened by us: v1 judges the credentials of whoever opened it, so the child may be
+            // unprivileged when it writes.
             handles.tasks.push_back(TRY(open_at(dir.fd.get(), "tasks", O_WRONLY)));
     }
     return handles;

@@ -10,6 +10,7 @@ namespace sandbox::sys::cgroup {
 
 namespace {
 
+// Far above any of these files; more is no file of a cgroup.
 constexpr std::size_t kLimit = 64U << 10;
 constexpr std::uint64_t kNsPerUs = 1000;
 
@@ -17,6 +18,8 @@ constexpr std::uint64_t kNsPerUs = 1000;
 std::string text_of(int dir, const std::string& file)
 {
     auto text = read_file_at(dir, file, kLimit);
+    // Nothing used, rather than a failure: a kernel that does not count something still runs
+    // sandboxes.
     return text ? *std::move(text) : std::string();
 }
 
@@ -33,6 +36,7 @@ std::uint64_t value_of(int dir, const std::string& file)
 Result<std::uint64_t> sum_below(int dir, const std::string& file, std::string_view key)
 {
     std::uint64_t sum = 0;
+    // Bounded by subtree(): what a workload makes below cannot keep us reading.
     for (const std::string& path : TRY(subtree(dir)))
         sum += keyed_value(text_of(dir, path + "/" + file), key);
     return sum;
@@ -45,6 +49,7 @@ Status add_v1(int dir, Usage& usage)
     usage.oom_kills += TRY(sum_below(dir, "memory.oom_control", "oom_kill"));
     usage.pids += value_of(dir, "pids.current");
     usage.pids_refused += TRY(sum_below(dir, "pids.events", "max"));
+    // Nanoseconds, where v2 counts microseconds.
     usage.cpu_usage_us += value_of(dir, "cpuacct.usage") / kNsPerUs;
     const std::string stat = text_of(dir, "cpu.stat");
     usage.cpu_throttled_us += keyed_value(stat, "throttled_time") / kNsPerUs;
@@ -63,6 +68,7 @@ Result<std::uint64_t> forks_refused(int dir)
 Status add_v2(int dir, Usage& usage)
 {
     usage.memory_bytes += value_of(dir, "memory.current");
+    // memory.peak: Linux 5.19; 0 before.
     usage.memory_peak += value_of(dir, "memory.peak");
     usage.oom_kills += keyed_value(text_of(dir, "memory.events"), "oom_kill");
     usage.pids += value_of(dir, "pids.current");

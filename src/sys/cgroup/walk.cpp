@@ -15,7 +15,8 @@ namespace sandbox::sys::cgroup {
 
 namespace {
 
-// Far above what a sandbox makes (256 sessions); a workload with its own cgroup mount has none.
+// Far above what a sandbox makes (256 sessions, docs/protocol.md); a workload with its own cgroup
+// mount has none.
 constexpr std::size_t kMaxCgroups = 4096;
 
 struct CloseDir {
@@ -33,6 +34,7 @@ Result<std::vector<std::string>> folders_in(int dir, const std::string& path)
     (void)fd->release();
     while (const dirent* entry = ::readdir(stream.get())) {
         const std::string_view name = entry->d_name;
+        // cgroupfs tells the type of every entry; no stat is needed.
         if (entry->d_type == DT_DIR && name != "." && name != "..") names.emplace_back(name);
     }
     return names;
@@ -43,6 +45,7 @@ Result<std::vector<std::string>> folders_in(int dir, const std::string& path)
 Result<std::vector<std::string>> subtree(int dir)
 {
     std::vector<std::string> paths{"."};
+    // The list grows while it is walked: breadth first, so parents stand before their children.
     for (std::size_t at = 0; at < paths.size(); ++at) {
         const std::string parent = paths[at];
         for (const std::string& name : TRY(folders_in(dir, parent))) {
@@ -59,6 +62,7 @@ std::uint64_t keyed_value(std::string_view text, std::string_view key) noexcept
     while (!text.empty()) {
         const auto end = std::min(text.find('\n'), text.size());
         const std::string_view line = text.substr(0, end);
+        // The space ends the key: "oom" must not match "oom_kill".
         if (line.size() > key.size() && line.starts_with(key) && line[key.size()] == ' ') {
             std::uint64_t value = 0;
             std::from_chars(line.data() + key.size() + 1, line.data() + line.size(), value);

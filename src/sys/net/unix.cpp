@@ -25,11 +25,13 @@ Result<sockaddr_un> address_of(int dir, const std::string& name)
 {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    // "/proc/self/fd/" and a number leave room for 64 and more.
+    // "/proc/self/fd/" and a number leave room for 64 and more of the 108 bytes of sun_path,
+    // unix(7).
     if (name.empty() || name.size() > 64 || name.find('/') != std::string::npos ||
         name.find('\0') != std::string::npos)
         return fail(Code::invalid_argument,
                     "a socket name has 1 to 64 bytes and no slash: \"" + name + "\"");
+    // By descriptor: the path of the folder may be longer than any socket address.
     const std::string path = fd_path(dir) + "/" + name;
     if (path.size() >= sizeof address.sun_path)
         return fail(Code::invalid_argument, "socket path too long: " + path);
@@ -85,11 +87,13 @@ Result<UniqueFd> unix_listen(int dir, const std::string& name, SocketType type, 
     UniqueFd fd(::socket(AF_UNIX, native(type), 0));
     if (!fd) return fail_errno("socket");
     // On a socket not yet bound, fchmod sets the mode that the name is born with: no moment in
-    // which another mode can be seen (unix(7); net/unix/af_unix.c, unix_bind_bsd).
+    // which another mode can be seen (unix(7); net/unix/af_unix.c, unix_bind_bsd). A chmod after
+    // bind alone would leave such a moment.
     if (::fchmod(fd.get(), mode) != 0) return fail_errno("fchmod", name);
     if (::bind(fd.get(), generic(&address), sizeof address) != 0) return fail_errno("bind", name);
     // The caller's umask took bits off at bind.
     if (::fchmodat(dir, name.c_str(), mode, 0) != 0) return fail_errno("fchmodat", name);
+    // Last: nobody can connect before the mode is right.
     if (::listen(fd.get(), backlog) != 0) return fail_errno("listen", name);
     return fd;
 }
@@ -146,6 +150,7 @@ Result<UniqueFd> accept_one(int listener)
 {
     int fd = -1;
     do {
+        // Blocking whatever the listener is: accept4(2) does not pass O_NONBLOCK on.
         fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0) return fail_errno("accept4");
@@ -173,6 +178,7 @@ Status send_fds(int socket, std::string_view bytes, std::span<const int> fds)
     }
     ssize_t sent = -1;
     do {
+        // MSG_NOSIGNAL: a peer that is gone is an error of this call, not the end of the process.
         sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     if (sent < 0) return fail_errno("sendmsg");
@@ -225,6 +231,7 @@ Result<Received> recv_fds(int socket, std::size_t max_bytes, std::size_t max_fds
     message.msg_controllen = sizeof control;
     ssize_t got = -1;
     do {
+        // MSG_CMSG_CLOEXEC: no moment in which a fork could pass them on.
         got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got < 0) return fail_errno("recvmsg");
@@ -232,6 +239,7 @@ Result<Received> recv_fds(int socket, std::size_t max_bytes, std::size_t max_fds
     if ((message.msg_flags & MSG_CTRUNC) != 0 || received.fds.size() > max_fds)
         return fail(Code::corrupt, "a message carried more descriptors than the " +
                                        std::to_string(max_fds) + " allowed");
+    // A seqpacket that was cut must not be taken for a whole one.
     if ((message.msg_flags & MSG_TRUNC) != 0)
         return fail(Code::corrupt, "a message was longer than the " + std::to_string(max_bytes) +
                                        " bytes allowed");

@@ -13,6 +13,7 @@ namespace {
 
 using Program = std::vector<sock_filter>;
 
+// Values of linux/seccomp.h; the low 16 bits of an answer are the errno.
 constexpr std::uint32_t kAllow = SECCOMP_RET_ALLOW;
 constexpr std::uint32_t kEperm = SECCOMP_RET_ERRNO | 1;    // EPERM
 constexpr std::uint32_t kEnosys = SECCOMP_RET_ERRNO | 38;  // ENOSYS
@@ -50,6 +51,7 @@ sock_filter load_argument(std::uint8_t argument)
 // One condition: falls through when it holds, else skips `otherwise` instructions.
 Program test(const Condition& condition, std::size_t otherwise)
 {
+    // Classic BPF has one register: each condition loads its argument anew.
     Program code{load_argument(condition.argument)};
     if (condition.test == Test::any_bit) {
         code.push_back(branch(BPF_JMP | BPF_JSET | BPF_K, condition.mask, 0, otherwise));
@@ -65,6 +67,7 @@ Program test(const Condition& condition, std::size_t otherwise)
 Program match_block(const Match& match, std::uint32_t action)
 {
     Program code{give(action)};
+    // From the last condition to the first: each needs the length of what it has to skip.
     for (auto condition = match.rbegin(); condition != match.rend(); ++condition) {
         Program head = test(*condition, code.size());
         head.insert(head.end(), code.begin(), code.end());
@@ -91,6 +94,7 @@ Program value_list(const Rule& rule, std::uint32_t on_match, std::uint32_t other
     Program code{load_argument(first.argument)};
     if (first.mask != 0xffffffffU) code.push_back(statement(BPF_ALU | BPF_AND | BPF_K, first.mask));
     const std::size_t count = rule.matches.size();
+    // Each jump is to the answer behind the list.
     for (std::size_t at = 0; at < count; ++at)
         code.push_back(branch(BPF_JMP | BPF_JEQ | BPF_K, rule.matches[at][0].value, count - at, 0));
     code.push_back(give(otherwise));
@@ -130,6 +134,8 @@ struct Range {
 std::vector<Range> ranges_of(std::span<const Rule> rules, Arch arch)
 {
     const auto last = static_cast<std::size_t>(last_known_number(arch));
+    // A number nobody lists gets EPERM; one we do not know at all ENOSYS, so that a libc falls
+    // back.
     std::vector<Program> by_number(last + 1, Program{give(kEperm)});
     for (const Rule& rule : rules) {
         const auto number = syscall_number(rule.syscall, arch);
@@ -137,6 +143,7 @@ std::vector<Range> ranges_of(std::span<const Rule> rules, Arch arch)
     }
     by_number.push_back({give(kEnosys)});
     std::vector<Range> ranges;
+    // Neighbours with one answer share it: few hundred numbers become some dozen ranges.
     for (std::size_t number = 0; number < by_number.size(); ++number) {
         Program& code = by_number[number];
         if (!ranges.empty() && std::equal(code.begin(), code.end(), ranges.back().code.begin(),
@@ -148,6 +155,7 @@ std::vector<Range> ranges_of(std::span<const Rule> rules, Arch arch)
 }
 
 // A balanced search: every number is decided after about log2(ranges) comparisons.
+// By recursion over halves: depth and size are bounded by the number of ranges.
 Program search(std::span<const Range> ranges)
 {
     if (ranges.size() == 1) return ranges.front().code;
@@ -156,6 +164,7 @@ Program search(std::span<const Range> ranges)
     const Program above = search(ranges.subspan(middle));
     Program code;
     const std::uint32_t pivot = ranges[middle].first;
+    // A conditional jump holds 8 bits; farther targets take an unconditional one, which holds 32.
     if (below.size() <= kFar) {
         code.push_back(branch(BPF_JMP | BPF_JGE | BPF_K, pivot, below.size(), 0));
     } else {
@@ -172,6 +181,7 @@ Program search(std::span<const Range> ranges)
 
 std::vector<sock_filter> compile(std::span<const Rule> rules, Arch arch)
 {
+    // The architecture first: numbers mean other calls on another one (seccomp(2), caveats).
     Program code{
         statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
         branch(BPF_JMP | BPF_JEQ | BPF_K, audit_arch(arch), 1, 0),

@@ -12,6 +12,7 @@ std::string program_digest(std::span<const sock_filter> program)
     const auto bytes = std::as_bytes(program);
     canon::Sha256 hash;
     hash.update(bytes);
+    // Byte for byte as the kernel gets it: same program, same digest, on one architecture.
     return canon::to_digest(hash.finish());
 }
 

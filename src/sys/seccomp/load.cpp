@@ -13,7 +13,9 @@ namespace sandbox::sys::seccomp {
 
 int load(std::span<const sock_filter> program) noexcept
 {
+    // BPF_MAXINSNS is 4096, linux/bpf_common.h.
     if (program.empty() || program.size() > BPF_MAXINSNS) return EINVAL;
+    // Without it only CAP_SYS_ADMIN may load a filter, seccomp(2).
     if (const int bad = set_no_new_privs()) return bad;
     // The kernel copies the program; its type has no const form.
     const sock_fprog filter{static_cast<unsigned short>(program.size()),

@@ -86,6 +86,7 @@ std::vector<Match> one_of(std::uint8_t argument, std::initializer_list<std::uint
 
 void add(std::vector<Rule>& rules, std::string_view names, Verdict verdict)
 {
+    // One space between words: the lists are ours, above.
     while (!names.empty()) {
         const auto end = std::min(names.find(' '), names.size());
         rules.push_back(Rule{names.substr(0, end), verdict, {}});
@@ -105,6 +106,7 @@ void add_modes(std::vector<Rule>& rules)
     unless("fchmodat2", {any_bit(2, kSetIds)});
     unless("creat", {any_bit(1, kSetIds)});
     // The mode argument counts only with these flags; without them a register may hold anything.
+    // A mode is a 16-bit value in the kernel, so the low half of the argument is all there is.
     unless("open", {any_bit(1, kCreates), any_bit(2, kSetIds)});
     unless("openat", {any_bit(2, kCreates), any_bit(3, kSetIds)});
     // Regular (0 too), FIFO, socket; never a device, never a set-id bit.
@@ -148,6 +150,7 @@ void add_ioctl(std::vector<Rule>& rules, Profile profile)
 
 std::vector<Rule> build(Profile profile)
 {
+    // By concern; sorted at the end, because the digest is of the sorted text.
     std::vector<Rule> rules;
     add(rules, kCommon, Verdict::allow);
     if (profile != Profile::strict) add(rules, kStandardOnly, Verdict::allow);
@@ -250,6 +253,7 @@ bool holds(const Condition& condition, std::uint64_t argument) noexcept
 
 const std::vector<Rule>& rules(Profile profile)
 {
+    // Built once: every launch asks, and the text must be the same.
     static const std::vector<Rule> outer = build(Profile::outer);
     static const std::vector<Rule> standard = build(Profile::standard);
     static const std::vector<Rule> strict = build(Profile::strict);
@@ -257,6 +261,7 @@ const std::vector<Rule>& rules(Profile profile)
     return profile == Profile::standard ? standard : strict;
 }
 
+// Kept apart from compile(): the two are written independently and compared by a test.
 Answer answer(std::span<const Rule> rules, Arch arch, std::uint32_t audit, int number,
               std::span<const std::uint64_t, 6> arguments)
 {

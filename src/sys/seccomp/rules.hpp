@@ -9,7 +9,7 @@
 #include <vector>
 
 // The allowlist as data, without one system call: a library of its own (dep_seccomp_rules), so that
-// pure code may use it.
+// pure code may use it. A change here changes every plan's digest.
 namespace sandbox::sys::seccomp {
 
 // outer: loaded by the OCI runtime, in force for PID 1 (which makes session children by clone3).
@@ -59,7 +59,8 @@ struct Rule {
     bool operator==(const Rule&) const = default;
 };
 
-// What a call is answered with, by the meaning of the rules alone: the oracle for compile().
+// What a call is answered with, by the meaning of the rules alone: the oracle for compile(). Tests
+// only; nothing decides by it at run time.
 enum class Answer { allow, eperm, enosys, kill };
 // `audit_arch` and `number` as seccomp_data carries them.
 Answer answer(std::span<const Rule> rules, Arch arch, std::uint32_t audit_arch, int number,
