@@ -10,6 +10,8 @@ namespace {
 constexpr auto kQuick = Duration::quick;
 constexpr auto kLong = Duration::long_lasting;
 
+// The whole API in one place; docs/openapi.yaml is compared with it by a test. Order does not
+// matter: no two patterns fit one path.
 const std::vector<Route>& table()
 {
     using Op = Operation;
@@ -63,6 +65,7 @@ const std::vector<Route>& table()
     return kRoutes;
 }
 
+// An empty first one, before the leading slash: patterns have it, too.
 std::vector<std::string_view> segments_of(std::string_view path)
 {
     std::vector<std::string_view> segments;
@@ -77,6 +80,8 @@ std::vector<std::string_view> segments_of(std::string_view path)
 
 bool matches(std::string_view pattern, std::string_view path)
 {
+    // Segments are compared before they are decoded: an escaped slash in a reference stays part of
+    // it.
     const auto wanted = segments_of(pattern);
     const auto found = segments_of(path);
     return std::ranges::equal(wanted, found, [](std::string_view want, std::string_view have) {
@@ -91,6 +96,7 @@ std::span<const Route> routes() { return table(); }
 
 std::string_view to_string(Operation operation) noexcept
 {
+    // Names of docs/api.md and of the capabilities in /v1/version: not to be changed.
     switch (operation) {
     case Operation::version: return "version";
     case Operation::metrics: return "metrics";
@@ -125,7 +131,9 @@ std::string_view to_string(Operation operation) noexcept
 
 std::expected<const Route*, CallFault> find_route(const HttpRequest& request)
 {
+    // 405 tells a client that the path is right, RFC 9110, 15.5.6.
     bool path_known = false;
+    // 27 patterns: a search costs less than the fork behind it.
     for (const Route& route : table()) {
         if (!matches(route.pattern, request.path)) continue;
         path_known = true;
@@ -139,6 +147,7 @@ std::expected<const Route*, CallFault> find_route(const HttpRequest& request)
         404, Error(Code::not_found, "no such path: see docs/api.md for those there are")});
 }
 
+// RFC 9110, 15.5 and 15.6; 422 and 429 as APIs of this kind use them (docs/api.md, Errors).
 int status_of(Code code) noexcept
 {
     switch (code) {
@@ -152,6 +161,7 @@ int status_of(Code code) noexcept
     case Code::resource_exhausted: return 429;
     case Code::unavailable: return 503;
     case Code::deadline_exceeded: return 504;
+    // Our side's fault: nothing the client could do differently.
     case Code::corrupt:
     case Code::io:
     case Code::internal: break;

@@ -14,8 +14,8 @@
 #include "control/http.hpp"
 #include "supervisor/service.hpp"
 
-// The API as values: which routes there are, and what one request asks of the service. No socket,
-// no clock, no look-up. docs/api.md and docs/openapi.yaml describe the same for people.
+// The API as values: which routes there are, and what one request asks of the service. Pure: no
+// socket, no clock, no look-up. docs/api.md and docs/openapi.yaml describe the same for people.
 namespace sandbox::control {
 
 // Of client and daemon together; the lower of the two wins (docs/api.md, Versions).
@@ -52,10 +52,12 @@ enum class Operation {
 };
 std::string_view to_string(Operation operation) noexcept;  // the name of its capability
 
+// Whether a request may, must or must not turn its connection into a stream.
 enum class Upgrade { never, may, must };
 // quick ends by itself; long waits for a workload or a client, and so never for a free worker.
 enum class Duration { quick, long_lasting };
 
+// One path and method. `most_body` is in bytes; 0: no body is taken at all.
 struct Route {
     std::string_view method;
     std::string_view pattern;  // "/v1/sandboxes/{ref}/stop"
@@ -115,10 +117,12 @@ struct CallFault {
 
 // The route of a request whose header is there; 404 and 405 otherwise.
 [[nodiscard]] std::expected<const Route*, CallFault> find_route(const HttpRequest& request);
+// What the request asks, or why it asks nothing that can be done. Nothing of the host is looked at.
 [[nodiscard]] std::expected<Call, CallFault> decode_call(const Route& route,
                                                          const HttpRequest& request);
 
-// HTTP status of a failure, and back for a peer that speaks of none.
+// HTTP status of a failure. The code itself is in the body, for a peer that wants to tell more
+// apart.
 int status_of(Code code) noexcept;
 CallFault fault_of(Error error);
 // "KILL", "SIGKILL" or a number, signal(7).

@@ -32,6 +32,7 @@ Result<HttpClient> HttpClient::connect(const std::string& socket_path)
     HttpClient client(socket_path);
     auto socket = sys::unix_connect(socket_path, sys::SocketType::stream);
     if (!socket && socket.error().errnum() == ECONNREFUSED) {
+        // A socket file whose daemon died: for the caller the same as none.
         return fail(Code::not_found, "nobody listens on " + socket_path);
     }
     // Where the caller's standard streams are closed it has one of their numbers, and the console
@@ -44,6 +45,7 @@ Result<HttpClient> HttpClient::connect(const std::string& socket_path)
 Status HttpClient::ready()
 {
     if (socket_.valid()) {
+        // Readable between two requests means that the daemon closed it: an answer cannot be due.
         pollfd wait{socket_.get(), POLLIN, 0};
         if (poll(&wait, 1, 0) == 0) return {};
     }
@@ -55,6 +57,7 @@ Status HttpClient::ready()
 Status HttpClient::send(std::string_view bytes, sys::Deadline deadline)
 {
     while (!bytes.empty()) {
+        // MSG_DONTWAIT with poll: the deadline holds also where the daemon does not read.
         const ssize_t put = ::send(socket_.get(), bytes.data(), bytes.size(),
                                    MSG_NOSIGNAL | MSG_DONTWAIT);
         if (put > 0) {
@@ -80,6 +83,7 @@ Status HttpClient::receive(ResponseReader& reader, std::string& held, sys::Deadl
         if (TRY(sys::poll_one(socket_.get(), POLLIN, deadline)) == 0) {
             return fail(Code::deadline_exceeded, "the daemon does not answer");
         }
+        // Blocking is fine: poll said that something is there.
         const ssize_t count = recv(socket_.get(), chunk.data(), chunk.size(), 0);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0 && errno != ECONNRESET) return fail_errno("recv", path_);
@@ -120,6 +124,7 @@ Result<HttpAnswer> HttpClient::lines(std::string_view target, const Line& use)
     HttpAnswer answer;
     std::string line;
     bool enough = false;
+    // The reader is not made yet where its callback is written.
     ResponseReader* status = nullptr;
     ResponseReader reader([&](std::string_view piece) -> Status {
         if (status->status() != 200) {
@@ -134,10 +139,12 @@ Result<HttpAnswer> HttpClient::lines(std::string_view target, const Line& use)
             begin = end + 1;
         }
         line.erase(0, begin);
+        // An error is how a reader is stopped in the middle; it is told from others by `enough`.
         return enough ? fail(Code::conflict, "enough") : Status{};
     });
     status = &reader;
     std::string held;
+    // No deadline: who follows waits for things that may never come.
     TRY_VOID(send(render_request("GET", target, {}, false, {}), sys::Deadline::never()));
     const Status received = receive(reader, held, sys::Deadline::never());
     // The rest of an answer that nobody wants is on this connection.

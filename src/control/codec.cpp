@@ -14,6 +14,7 @@ using canon::Json;
 
 namespace {
 
+// Both lists are searched by name: the order is of no meaning, but nothing may be missing.
 constexpr std::array kCodes{Code::invalid_argument,
                             Code::not_found,
                             Code::already_exists,
@@ -34,6 +35,7 @@ constexpr std::array kDenialClasses{resolve::DenialClass::invalid_profile,
                                     resolve::DenialClass::backend_unavailable,
                                     resolve::DenialClass::backend_artifact_mismatch};
 
+// By what the service calls it: one spelling for JSON, messages and tests.
 template <class Enum, std::size_t N>
 std::optional<Enum> named(const std::array<Enum, N>& all, std::string_view text)
 {
@@ -43,7 +45,8 @@ std::optional<Enum> named(const std::array<Enum, N>& all, std::string_view text)
     return std::nullopt;
 }
 
-// A value that a peer of this very release sent: what is missing has its default.
+// A value that a peer of this very release sent: what is missing has its default. A newer daemon
+// may send more, an older one less; neither is a fault.
 class Answer : public Fields {
 public:
     Answer(const Json& json, const char* what) : Fields(json, std::string("answer: ") + what)
@@ -51,6 +54,7 @@ public:
         ignore_the_rest();
     }
     std::string word(const std::string& key) { return text(key).value_or(""); }
+    // Bounds are those of the value's type: the daemon is trusted, its arithmetic is not.
     template <class Number>
     Number whole(const std::string& key)
     {
@@ -68,6 +72,7 @@ Status finish(Answer& answer)
 
 Json location_json(const SourceLocation& at)
 {
+    // For messages of a person; an editor needs all three.
     return {{"file", at.file}, {"line", at.line}, {"column", at.column}};
 }
 
@@ -84,11 +89,13 @@ template <class T, class Decode>
 Result<std::vector<T>> list_from(const Json* list, Decode decode)
 {
     std::vector<T> values;
+    // Absent is an empty list: a peer that has nothing to say may leave it out.
     if (list == nullptr) return values;
     for (const Json& item : *list) values.push_back(TRY(decode(item)));
     return values;
 }
 
+// null and not left out: a member that is always there is easier on clients.
 template <class T>
 Json number_or_null(const std::optional<T>& value)
 {
@@ -97,6 +104,7 @@ Json number_or_null(const std::optional<T>& value)
 
 }  // namespace
 
+// One form of failure for every call, whatever the HTTP status (docs/api.md, Errors).
 Json to_json(const Error& error)
 {
     return {
@@ -105,14 +113,17 @@ Json to_json(const Error& error)
 
 Error error_from_json(const Json& json)
 {
+    // Never fails: an error that cannot be read is still an error.
     Answer outer(json, "error");
     const Json* body = outer.object("error");
     if (body == nullptr) return {Code::corrupt, "the daemon failed and did not say how"};
     Answer inner(*body, "error");
     const auto code = named(kCodes, inner.word("code"));
+    // A code that only a newer daemon has: the message says what it was.
     return {code.value_or(Code::internal), inner.word("message")};
 }
 
+// The words of `validate -o json`, so that tools read both.
 Json to_json(const std::vector<Diagnostic>& diagnostics)
 {
     Json list = Json::array();
@@ -144,6 +155,7 @@ Result<std::vector<Diagnostic>> diagnostics_from_json(const Json& json)
                                  });
 }
 
+// Strict in the class only: a denial must not be taken for something milder.
 Result<std::vector<resolve::Denial>> denials_from_json(const Json& json)
 {
     Answer outer(json, "denials");
@@ -168,6 +180,7 @@ Result<std::vector<resolve::Denial>> denials_from_json(const Json& json)
         });
 }
 
+// null: it has not ended.
 Json to_json(const std::optional<ledger::Exit>& exit)
 {
     if (!exit) return nullptr;
@@ -185,6 +198,7 @@ Result<std::optional<ledger::Exit>> exit_from_json(const Json* json)
     exit.code = fields.whole<std::int32_t>("code");
     exit.signal = fields.whole<std::int32_t>("signal");
     exit.oom_kills = fields.count("oom_kills").value_or(0);
+    // A reason that only a newer daemon knows.
     exit.reason =
         ledger::parse_exit_reason(fields.word("reason")).value_or(ledger::ExitReason::unknown);
     TRY_VOID(finish(fields));
@@ -204,6 +218,7 @@ Result<supervisor::RunResult> run_result_from_json(const Json& json)
 {
     Answer fields(json, "run");
     supervisor::RunResult result;
+    // Not checked: an id of the daemon's is only shown and sent back.
     result.id = SandboxId(fields.word("id"));
     result.name = SandboxName(fields.word("name"));
     result.exit = TRY(exit_from_json(fields.find("exit")));
@@ -215,6 +230,7 @@ Result<supervisor::RunResult> run_result_from_json(const Json& json)
 
 Json to_json(const supervisor::SessionResult& result)
 {
+    // Offsets are what `attach` begins with next time.
     return {{"session", result.session},         {"exit", to_json(result.exit)},
             {"exit_status", result.exit_status}, {"why", result.why},
             {"out_offset", result.out_offset},   {"err_offset", result.err_offset}};
@@ -261,6 +277,7 @@ Result<supervisor::SessionInfo> session_info_from_json(const Json& json)
     return info;
 }
 
+// Bytes, nanoseconds and counts as the kernel has them; clients round.
 Json to_json(const supervisor::Stats& stats)
 {
     return {{"id", stats.id.str()},
@@ -283,6 +300,7 @@ Result<supervisor::Stats> stats_from_json(const Json& json)
     stats.id = SandboxId(fields.word("id"));
     stats.name = SandboxName(fields.word("name"));
     stats.memory_bytes = fields.count("memory_bytes").value_or(0);
+    // Nothing: there is no limit.
     stats.memory_limit = fields.count("memory_limit");
     stats.memory_peak = fields.count("memory_peak").value_or(0);
     stats.cpu_ns = fields.count("cpu_ns").value_or(0);
@@ -297,6 +315,7 @@ Result<supervisor::Stats> stats_from_json(const Json& json)
 
 Json to_json(const supervisor::CopyResult& result)
 {
+    // Left out where there is nothing to say: most copies have no notes.
     Json json{{"files", result.files}, {"bytes", result.bytes}};
     if (!result.notes.empty()) json["notes"] = result.notes;
     return json;
@@ -315,6 +334,7 @@ Result<supervisor::CopyResult> copy_result_from_json(const Json& json)
 
 namespace {
 
+// Never abridged: a report is what a person compares with the ledger.
 Json lines_json(const std::vector<supervisor::ReportLine>& lines)
 {
     Json list = Json::array();
@@ -362,9 +382,11 @@ Result<supervisor::Report> report_from_json(const Json& json)
 
 Json to_json(const supervisor::Listed& listed, bool detail)
 {
+    // The element of the contract, docs/api.md.
     Json json = supervisor::summarize(listed);
     if (!detail) return json;
     const ledger::Sandbox& s = listed.sandbox;
+    // What `ps` of ours shows beside the contract: other clients get the plain element.
     json["recorded_state"] = std::string(ledger::to_string(s.state));
     json["desired"] = std::string(ledger::to_string(s.desired));
     json["shim_alive"] = listed.shim_alive;
@@ -388,8 +410,10 @@ Result<supervisor::Listed> listed_from_json(const Json& json)
     s.driver = fields.word("driver");
     s.isolation_class = fields.word("isolation_class");
     const auto state = ledger::parse_state(fields.word("recorded_state"));
+    // Without a state nothing sensible can be shown.
     if (!state) return fail(Code::corrupt, "answer: a sandbox in an unknown state");
     s.state = *state;
+    // Only shown; the daemon acts on its own.
     s.desired = ledger::parse_desired(fields.word("desired")).value_or(ledger::Desired::running);
     listed.shim_alive = fields.boolean("shim_alive").value_or(false);
     listed.restart_due_ns = fields.count("restart_due_ns");
@@ -402,6 +426,7 @@ Result<supervisor::Listed> listed_from_json(const Json& json)
     if (fields.boolean("remove_on_exit").value_or(false)) {
         s.remove_on_exit = ledger::RemoveOnExit::yes;
     }
+    // As inspect has it, null while it runs.
     s.exit = TRY(exit_from_json(fields.find("exit")));
     TRY_VOID(finish(fields));
     return listed;
@@ -409,6 +434,7 @@ Result<supervisor::Listed> listed_from_json(const Json& json)
 
 Json to_json(const Verdict& verdict)
 {
+    // Said apart from "broken", so that a script needs no test for presence.
     Json json{{"whole", !verdict.broken.has_value()},
               {"records", verdict.head.seq},
               {"head", verdict.head.digest}};
@@ -424,6 +450,7 @@ Result<Verdict> verdict_from_json(const Json& json)
     Verdict verdict;
     verdict.head.seq = fields.count("records").value_or(0);
     verdict.head.digest = fields.word("head");
+    // As a line of the file: what a person looks up.
     if (const Json* broken = fields.object("broken")) {
         Answer inner(*broken, "broken");
         verdict.broken = audit::Broken{inner.count("line").value_or(0), inner.word("why")};

@@ -9,8 +9,8 @@
 #include "control/calls.hpp"
 #include "supervisor/service.hpp"
 
-// Values of the service as JSON, both ways. What decodes here came from the daemon: members that a
-// newer one adds are passed over.
+// Values of the service as JSON, both ways. Pure. What decodes here came from the daemon: members
+// that a newer one adds are passed over, and damage is Code::corrupt.
 namespace sandbox::control {
 
 canon::Json to_json(const Error& error);  // {"error":{…}}
@@ -49,7 +49,7 @@ struct Verdict {
 canon::Json to_json(const Verdict& verdict);
 [[nodiscard]] Result<Verdict> verdict_from_json(const canon::Json& json);
 
-// Bodies of requests, for the client.
+// Bodies of requests, for the client. The daemon's side of them is decode.cpp, which is strict.
 canon::Json to_json(const supervisor::ProfileText& profile);
 void put_adjustments(canon::Json& body, const supervisor::Adjustments& adjustments);
 void put_console(canon::Json& body, const supervisor::Console& console, bool input);

@@ -14,6 +14,7 @@ using Applied = supervisor::Applied;
 
 namespace {
 
+// Searched by name; a new action belongs here, too.
 constexpr std::array kActions{Applied::Action::nothing, Applied::Action::create,
                               Applied::Action::start,   Applied::Action::update,
                               Applied::Action::replace, Applied::Action::remove,
@@ -24,6 +25,7 @@ Result<std::vector<plan::Change>> changes_from_json(const Json* list)
     std::vector<plan::Change> changes;
     if (list == nullptr) return changes;
     for (const Json& item : *list) {
+        // The class and the texts; both sides may be of other releases.
         Fields fields(item, "answer: change");
         plan::Change change;
         change.key = fields.text("key").value_or("");
@@ -50,6 +52,7 @@ Json applied_json(const Applied& item)
               {"pending", plan::to_json(item.pending)},
               {"why", item.why},
               {"failure", item.failure}};
+    // Both as at the top of other answers: one decoder serves for all.
     json.update(to_json(item.errors.diagnostics));
     json.update(resolve::to_json(item.denials));
     return json;
@@ -66,6 +69,7 @@ Result<Applied> applied_from_json(const Json& json)
         item.action = value;
         known = true;
     }
+    // Not passed over: what was done to a sandbox must be known.
     if (!known) return fail(Code::corrupt, "answer: an unknown action of apply");
     item.name = fields.text("name").value_or("");
     item.source = fields.text("source").value_or("");
@@ -74,6 +78,7 @@ Result<Applied> applied_from_json(const Json& json)
     item.pending = TRY(changes_from_json(fields.array("pending")));
     item.why = fields.text("why").value_or("");
     item.failure = fields.text("failure").value_or("");
+    // From the same object: applied_json() puts them there.
     item.errors.diagnostics = TRY(diagnostics_from_json(json));
     item.denials = TRY(denials_from_json(json));
     fields.ignore_the_rest();
@@ -83,6 +88,7 @@ Result<Applied> applied_from_json(const Json& json)
 
 }  // namespace
 
+// An object and not a list, so that later releases can say more.
 Json to_json(const supervisor::ApplyResult& result)
 {
     Json items = Json::array();

@@ -14,6 +14,7 @@ Json to_json(const supervisor::ProfileText& profile)
 
 void put_adjustments(Json& body, const supervisor::Adjustments& adjustments)
 {
+    // What is not said is left out: the daemon has the same defaults.
     if (!adjustments.argv.empty()) body["argv"] = adjustments.argv;
     if (!adjustments.env.empty()) body["env"] = adjustments.env;
     if (adjustments.terminal) body["terminal"] = *adjustments.terminal;
@@ -36,6 +37,7 @@ Json to_json(const supervisor::ExecRequest& request)
     if (!request.env.empty()) body["env"] = request.env;
     if (request.user) body["user"] = profile::format_user(*request.user);
     if (!request.cwd.empty()) body["cwd"] = request.cwd;
+    // As people write it: whole units, no loss for what a person can ask.
     if (request.timeout) body["timeout"] = format_duration(*request.timeout);
     if (!request.expect_plan.empty()) body["expect_plan"] = request.expect_plan;
     if (request.attach == supervisor::Attach::detached) body["detach"] = true;
@@ -57,6 +59,7 @@ Json to_json(const supervisor::CopyRequest& request)
     Json body{{"path", request.path}, {"way", into ? "into" : "out_of"}};
     using Landing = supervisor::CopyRequest::Landing;
     if (into) body["landing"] = request.landing == Landing::named ? "named" : "content";
+    // 0 stands for the built-in cap, which the daemon knows.
     if (request.most_bytes != 0) body["most_bytes"] = request.most_bytes;
     return body;
 }
@@ -66,6 +69,8 @@ Result<Json> to_json(const supervisor::ApplyRequest& request)
     Json body{{"files", Json::array()}, {"folders", request.folders}};
     for (const auto& file : request.files) body["files"].push_back(to_json(file));
     if (request.plan) {
+        // As an object, not as text: its digest is over the canonical form, which the daemon makes
+        // anew.
         body["plan"] = TRY_WITH(
             canon::parse(request.plan->text, {.bytes = kMostPlanBytes, .depth = 64}), "plan file");
         body["plan_file"] = request.plan->file;

@@ -15,6 +15,7 @@ namespace sandbox::control {
 
 namespace {
 
+// One read; larger would only hold more for a slow client.
 constexpr std::size_t kReceiveBytes = 64U << 10;
 constexpr std::size_t kMostUnsent = 256U << 10;  // to a client; then a worker's lines wait
 constexpr int kInfo = 6;    // syslog(3) priorities
@@ -22,12 +23,14 @@ constexpr int kComplaint = 5;
 
 std::string error_body(const Error& error)
 {
+    // Messages may quote bytes that are no UTF-8: replaced, so that an error can always be sent.
     return to_json(error).dump(2, ' ', false, canon::Json::error_handler_t::replace) + "\n";
 }
 
 bool hung_up(int fd)
 {
     pollfd wait{fd, 0, 0};
+    // No events asked for: poll(2) tells of a hang-up in any case.
     return poll(&wait, 1, 0) == 1 && (wait.revents & (POLLHUP | POLLERR)) != 0;
 }
 
@@ -43,6 +46,7 @@ Connection::~Connection() = default;
 
 void Connection::begin()
 {
+    // From the first moment: a client that connects and says nothing holds a place.
     set_deadline(host_.parts().limits.idle_time, 0, "idle");
     want_more();
 }
@@ -51,6 +55,7 @@ void Connection::begin()
 void Connection::set_deadline(Millis span, int status, const char* why)
 {
     timer_->after(span, [this, status, why] {
+        // Counted by reason for /metrics.
         ++host_.counters().refused[why];
         if (status == 0) return close();
         refuse(status, Error(Code::deadline_exceeded, why), Persistence::close);
@@ -61,6 +66,7 @@ void Connection::want_more()
 {
     // Behind a whole request there is nothing to read before its answer but the client's end.
     const bool open = phase_ != Phase::closed && phase_ != Phase::streaming && !half_closed_;
+    // A bound for what a client may send ahead.
     if (!open || socket_->waits_readable() || in_.size() >= kMostHeaderBytes) return;
     socket_->when_readable([self = weak_from_this()] {
         if (const auto alive = self.lock()) alive->on_readable();
@@ -83,6 +89,7 @@ void Connection::on_readable()
 void Connection::on_end_of_input()
 {
     half_closed_ = true;
+    // Nobody would read an answer; a request that was not whole never will be.
     if (phase_ == Phase::request || hung_up(socket_->fd())) return close();
     // Half-closed: it has said all it had to say and still wants its answer.
 }
@@ -90,7 +97,9 @@ void Connection::on_end_of_input()
 void Connection::process()
 {
     while (phase_ == Phase::request && !in_.empty()) {
+        // A loop, because one read may hold the end of one request and the beginning of the next.
         if (!reader_.started()) {
+            // From the first byte of the header: slow clients are cut off, whatever they send.
             set_deadline(host_.parts().limits.header_time, 408, "header too slow");
         }
         const auto taken = reader_.feed(in_);
@@ -100,6 +109,7 @@ void Connection::process()
                           Error(Code::invalid_argument, taken.error().message), Persistence::close);
         }
         in_.erase(0, *taken);
+        // Judged by the header alone: a body that is not wanted is never read.
         if (reader_.stage() != RequestReader::Stage::header && !header_seen_ && !take_header()) {
             return;
         }
@@ -121,6 +131,7 @@ bool Connection::take_header()
     route_ = *route;
     reader_.limit_body(route_->most_body);
     set_deadline(host_.parts().limits.body_time, 408, "body too slow");
+    // RFC 9110, 10.1.1: the client waits for this before it sends its body.
     if (reader_.request().expects_continue) {
         out_ += "HTTP/1.1 100 Continue\r\n\r\n";
         flush();
@@ -136,11 +147,13 @@ void Connection::dispatch()
     auto call = decode_call(*route_, request_);
     if (!call) return refuse(call.error().status, call.error().error, persistence());
     call_ = std::move(*call);
+    // In this process: it is the first question of every client, and needs nothing of the host.
     if (call_->operation == Operation::version) {
         return respond(200, kJsonType, host_.parts().version, persistence());
     }
     switch (host_.take_slot(*this, call_->duration)) {
     case Host::Slot::free: return start();
+    // The client keeps its place and its connection; the timer does not run meanwhile.
     case Host::Slot::wait: phase_ = Phase::queued; return;
     case Host::Slot::refused:
         return refuse(503, Error(Code::resource_exhausted, "too many calls are at work: try later"),
@@ -159,6 +172,7 @@ void Connection::start()
     const ServerParts& parts = host_.parts();
     auto worker = [&] {
         if (call_->operation != Operation::metrics) return start_worker(*call_, parts.work);
+        // A copy: the worker is a fork, and counts of its own would be lost.
         const Counters counters = host_.counters();
         return start_worker(*call_, [&parts, counters](const Call&, AnswerSink& sink) {
             const auto text = parts.metrics(counters);
@@ -179,6 +193,7 @@ void Connection::start_work(Worker worker)
 {
     process_.emplace(std::move(worker.process));
     auto channel = host_.loop().watch(std::move(worker.channel));
+    // Nobody can be heard: as if it had died.
     if (!channel) return on_worker_done();
     channel_ = std::move(*channel);
     head_.reset();
@@ -191,6 +206,7 @@ void Connection::start_work(Worker worker)
 void Connection::read_channel()
 {
     while (phase_ == Phase::working && channel_) {
+        // A client that does not read holds back its worker, by the channel's own pipe.
         if (out_.size() - sent_ >= kMostUnsent) return;  // flush() goes on
         std::string chunk(kReceiveBytes, '\0');
         const ssize_t count = read(channel_->fd(), chunk.data(), chunk.size());
@@ -204,6 +220,7 @@ void Connection::read_channel()
         if (count <= 0) return on_worker_done();
         cutter_.feed(std::string_view(chunk).substr(0, static_cast<std::size_t>(count)));
         for (auto frame = cutter_.next(); frame && *frame; frame = cutter_.next()) {
+            // A worker that breaks the protocol is as good as a dead one.
             if (!take_frame(std::move(**frame))) return on_worker_done();
         }
         flush();
@@ -227,6 +244,7 @@ bool Connection::take_frame(Frame frame)
         return true;
     }
     body_ += frame.payload;
+    // A bound also on what our own processes send: a runaway answer must not fill the daemon.
     return body_.size() <= kMostResultBytes;
 }
 
@@ -236,6 +254,8 @@ void Connection::on_worker_done()
     const Duration duration = call_->duration;
     if (process_) {
         // It has closed its channel; should it live on, it is of no more use.
+        // Whatever it still does, nobody waits for it: the answer is complete, or there will be
+        // none.
         static_cast<void>(process_->send_signal(SIGKILL));
         host_.reap(std::move(*process_), [] {});
         process_.reset();
@@ -258,8 +278,11 @@ void Connection::upgrade(Worker worker)
 {
     phase_ = Phase::streaming;
     timer_->cancel();
+    // The socket goes over to the stream, with what the client sent ahead.
     auto stream = Stream::start(host_.loop(), std::move(socket_), std::exchange(in_, {}),
                                 std::move(worker), [this](int status, const std::string& body) {
+                                    // 499 is only for our counters and the log: the client closed
+                                    // before there was an answer.
                                     note(status == 0 ? 499 : status, body);
                                     close();
                                 });
@@ -269,6 +292,7 @@ void Connection::upgrade(Worker worker)
 
 Persistence Connection::persistence() const
 {
+    // Draining: a client comes back to the next daemon over a new connection.
     const bool keep = request_.keep_alive && !half_closed_ && !host_.draining();
     return keep ? Persistence::keep_alive : Persistence::close;
 }
@@ -283,6 +307,7 @@ void Connection::respond(int status, std::string_view type, std::string_view bod
 {
     if (phase_ == Phase::closed) return;
     std::map<std::string, std::string> more;
+    // RFC 9110, 10.2.3: a hint, in seconds.
     if (status == 503) more.emplace("Retry-After", "1");
     if (status == 426) more.emplace("Upgrade", kUpgradeProtocol);
     note(status, body);
@@ -310,6 +335,7 @@ void Connection::note(int status, std::string_view body)
     if (call_ && !call_->reference.empty()) {
         fields.push_back({"SANDBOX_REFERENCE", call_->reference});
     }
+    // The id makes the log line searchable for the sandbox that came of it.
     if (call_ && call_->operation == Operation::run && status < 300) {
         const auto json = canon::parse(body);
         if (json) {
@@ -317,6 +343,7 @@ void Connection::note(int status, std::string_view body)
             if (result) fields.push_back({"SANDBOX_ID", result->id.str()});
         }
     }
+    // Escaped: a log is read in terminals. The path is cut, the reference may be hostile.
     std::string line = escaped(request_.method.substr(0, 16)) + " " +
                        escaped(request_.path.substr(0, 200)) + " " + std::to_string(status) + " " +
                        std::to_string(took.count()) + " ms, uid " + std::to_string(peer_.uid);
@@ -331,6 +358,7 @@ void Connection::flush()
         if (put < 0 && errno == EINTR) continue;
         if (put < 0 && errno == EAGAIN) {
             if (socket_->waits_writable()) return;
+            // Armed when the client stops reading, cancelled in on_flushed() when it goes on.
             if (phase_ == Phase::answering || phase_ == Phase::working) {
                 set_deadline(host_.parts().limits.write_time, 0, "reader too slow");
             }
@@ -344,6 +372,7 @@ void Connection::flush()
     if (phase_ == Phase::closed) return;
     out_.clear();
     sent_ = 0;
+    // Everything is out: the next step may begin.
     on_flushed();
 }
 
@@ -352,6 +381,7 @@ void Connection::on_flushed()
     if (phase_ == Phase::working) {
         timer_->cancel();
         if (channel_ && !channel_->waits_readable()) {
+            // On a turn of its own: flush() may have been called from read_channel() itself.
             host_.loop().soon([self = weak_from_this()] {
                 if (const auto alive = self.lock()) alive->read_channel();
             });
@@ -365,6 +395,7 @@ void Connection::next_request()
     if (close_after_) return close();
     timer_->cancel();
     phase_ = Phase::request;
+    // Nothing of one request may reach the next.
     reader_ = RequestReader();
     request_ = {};
     call_.reset();
@@ -382,6 +413,7 @@ void Connection::next_request()
 void Connection::close()
 {
     if (phase_ == Phase::closed) return;
+    // First, so that nothing that is called below finds it open.
     const Phase was = std::exchange(phase_, Phase::closed);
     timer_->cancel();
     const auto self = shared_from_this();
@@ -390,6 +422,8 @@ void Connection::close()
         if (call_->duration == Duration::long_lasting) {
             static_cast<void>(process_->send_signal(SIGKILL));
         }
+        // The channel is kept open until the worker has ended: a write into it must not kill a verb
+        // that is half done.
         host_.reap(std::move(*process_), [channel = std::shared_ptr(std::move(channel_))] {});
         process_.reset();
         host_.end_slot(*this, call_->duration);
@@ -405,6 +439,7 @@ void Connection::close()
         host_.end_slot(*this, call_->duration);
     }
     socket_.reset();
+    // Last: the server may drop its reference to this.
     host_.forget(*this);
 }
 

@@ -13,7 +13,7 @@
 #include "control/server.hpp"
 #include "control/stream.hpp"
 
-// Private to the server: one accepted socket.
+// Private to the server: one accepted socket. One thread, the loop's; nothing here blocks.
 namespace sandbox::control {
 
 class Connection;
@@ -35,6 +35,8 @@ public:
     virtual void forget(Connection& connection) = 0;
 };
 
+// From accept to close: one request after the other, or one that became a stream. Shared, because
+// handlers outlive a close; each holds a weak reference.
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
     Connection(Host& host, std::unique_ptr<Loop::Watch> socket, sys::PeerCredentials peer);
@@ -49,6 +51,8 @@ public:
     bool is_queued() const noexcept { return phase_ == Phase::queued; }
 
 private:
+    // request: reads one; queued: waits for a worker; working: has one; answering: writes;
+    // streaming: the socket is the stream's.
     enum class Phase { request, queued, working, answering, streaming, closed };
 
     void want_more();

@@ -10,16 +10,19 @@ namespace sandbox::control {
 
 Fields::Fields(const canon::Json& json, std::string what) : json_(json), what_(std::move(what))
 {
+    // Once, and then nothing is looked for in it.
     if (!json_.is_object()) refuse("wants an object");
 }
 
 void Fields::refuse(std::string message)
 {
+    // The first: the others often follow from it.
     if (!mistake_) mistake_ = std::move(message);
 }
 
 bool Fields::expect(bool right, const std::string& key, const char* wanted)
 {
+    // The key leads: a person looks for it in the request.
     if (!right) refuse(key + " wants " + wanted);
     return right;
 }
@@ -29,12 +32,15 @@ const canon::Json* Fields::find(const std::string& key)
     asked_.insert(key);
     if (!json_.is_object()) return nullptr;
     const auto it = json_.find(key);
+    // null and absent are the same: clients that write every member do not differ from those that
+    // do not.
     return it == json_.end() || it->is_null() ? nullptr : &*it;
 }
 
 std::optional<std::string> Fields::text(const std::string& key)
 {
     const canon::Json* value = find(key);
+    // A wrong type is absent for the caller and remembered for finish().
     if (value == nullptr || !expect(value->is_string(), key, "a string")) return std::nullopt;
     return value->get<std::string>();
 }
@@ -75,6 +81,7 @@ std::optional<std::uint64_t> Fields::count(const std::string& key)
 
 std::optional<std::vector<std::string>> Fields::texts(const std::string& key)
 {
+    // One item of another type spoils the list.
     const canon::Json* value = array(key);
     if (value == nullptr) return std::nullopt;
     std::vector<std::string> list;
@@ -113,6 +120,7 @@ const canon::Json* Fields::array(const std::string& key)
 
 Status Fields::finish()
 {
+    // Only if all that was asked for is right: one message, the first mistake.
     if (!mistake_ && strict_) {
         for (const auto& [key, value] : json_.items()) {
             if (!asked_.contains(key)) {

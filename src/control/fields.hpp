@@ -17,6 +17,7 @@ namespace sandbox::control {
 // Reads the members of one JSON object that came over a socket. Every member must be asked for:
 // finish() refuses those nobody knows, so that an option is never silently ignored. The first
 // mistake is kept and reported by finish(); until then absent and wrong members read as nothing.
+// Pure.
 class Fields {
 public:
     // `what` names the object in messages. The value must outlive this.

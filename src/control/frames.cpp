@@ -5,6 +5,7 @@ namespace sandbox::control {
 
 namespace {
 
+// Big-endian, as the guest protocol; nothing here depends on the machine.
 std::uint8_t byte_at(std::string_view bytes, std::size_t at)
 {
     return static_cast<std::uint8_t>(bytes[at]);
@@ -30,6 +31,7 @@ void put(std::string& bytes, std::uint32_t value, unsigned size)
 
 bool is_known(std::uint8_t type)
 {
+    // Gaps between the three groups leave room; a new type is a new generation of the API.
     return (type >= 1 && type <= 7) || (type >= 16 && type <= 19) || type == 32 || type == 33;
 }
 
@@ -55,6 +57,7 @@ std::string encode_credit(FrameType type, std::uint32_t bytes)
 std::string encode_steer(const supervisor::Steer& steer)
 {
     std::string payload;
+    // Sizes of docs/api.md, Streams: a byte for a signal, two for rows and columns.
     switch (steer.kind) {
     case supervisor::Steer::Kind::signal:
         put(payload, static_cast<std::uint32_t>(steer.signal), 1);
@@ -73,6 +76,7 @@ std::optional<supervisor::Steer> decode_steer(const Frame& frame)
     using Kind = supervisor::Steer::Kind;
     if (frame.type == FrameType::signal && frame.payload.size() == 1) {
         const int number = byte_at(frame.payload, 0);
+        // Checked here: the worker passes it on without a look.
         if (number < 1 || number > 64) return std::nullopt;  // signal(7): the last real-time one
         return supervisor::Steer{.kind = Kind::signal, .signal = number};
     }
@@ -89,6 +93,7 @@ std::optional<supervisor::Steer> decode_steer(const Frame& frame)
 
 std::optional<std::uint32_t> decode_credit(const Frame& frame)
 {
+    // Two types, one form: each counts another direction.
     const bool credits = frame.type == FrameType::credit || frame.type == FrameType::taken;
     if (!credits || frame.payload.size() != 4) return std::nullopt;
     return word_at(frame.payload, 0);
@@ -96,17 +101,21 @@ std::optional<std::uint32_t> decode_credit(const Frame& frame)
 
 Result<std::optional<Frame>> FrameCutter::next()
 {
+    // A view: nothing is copied until a frame is whole.
     const std::string_view rest = std::string_view(held_).substr(begin_);
     if (rest.size() < kFrameHeader) {
+        // Only between frames: moving the rest to the front at each frame would be quadratic.
         held_.erase(0, begin_);
         begin_ = 0;
         return std::nullopt;
     }
     const std::size_t length = word_at(rest, 0);
     const std::uint8_t type = byte_at(rest, 4);
+    // Before the length: an unknown type is not waited for.
     if (!is_known(type)) {
         return fail(Code::corrupt, "no frame has the type " + std::to_string(type));
     }
+    // Before its bytes come: they are never waited for, nor held.
     if (length > most_) {
         return fail(Code::corrupt, "a frame of " + std::to_string(length) + " bytes, at most " +
                                        std::to_string(most_) + " are taken");

@@ -11,25 +11,27 @@
 #include "supervisor/service.hpp"
 
 // What travels on an upgraded connection, and between the daemon and its workers: u32 big-endian
-// payload length, u8 type, payload; the outer form of every frame of ours (docs/protocol.md).
+// payload length, u8 type, payload; the outer form of every frame of ours (docs/protocol.md). Pure.
+// docs/api.md, Streams, has the same table for people.
 namespace sandbox::control {
 
+// Values are the protocol: never reused.
 enum class FrameType : std::uint8_t {
     // To the server.
-    in = 1,        // bytes of standard input, within the credit
-    in_end = 2,    // no more of them
-    resize = 3,    // u16 rows, u16 columns
-    signal = 4,    // u8 number
+    in = 1,  // bytes of standard input, within the credit
+    in_end = 2,  // no more of them
+    resize = 3,  // u16 rows, u16 columns
+    signal = 4,  // u8 number
     detach = 5,
-    taken = 6,     // u32: so many bytes of output were passed on
-    gone = 7,      // u8: who read stream 1 or 2 (out, err) has gone
+    taken = 6,  // u32: so many bytes of output were passed on
+    gone = 7,  // u8: who read stream 1 or 2 (out, err) has gone
     // From the server.
     out = 16,
     err = 17,
-    credit = 18,   // u32: so many bytes of input were passed on
-    result = 19,   // JSON; the last frame
+    credit = 18,  // u32: so many bytes of input were passed on
+    result = 19,  // JSON; the last frame
     // Between daemon and worker only.
-    head = 32,     // JSON {"status", "type"}: an answer begins
+    head = 32,  // JSON {"status", "type"}: an answer begins
     body = 33,
 };
 
@@ -39,8 +41,9 @@ struct Frame {
     bool operator==(const Frame&) const = default;
 };
 
+// u32 length and u8 type.
 inline constexpr std::size_t kFrameHeader = 5;
-inline constexpr std::size_t kMostFrameBytes = 64U << 10;    // of a stream
+inline constexpr std::size_t kMostFrameBytes = 64U << 10;  // of a stream
 inline constexpr std::size_t kMostResultBytes = 32U << 20;  // of an answer between our processes
 // Input in flight: what a client may send before it is told that some was passed on.
 inline constexpr std::size_t kInputCredit = 256U << 10;

@@ -15,6 +15,7 @@ namespace {
 
 std::string text_of(boost::beast::string_view view) { return {view.data(), view.size()}; }
 
+// Beast's words become statuses of RFC 9110 and RFC 6585 (431).
 HttpFault fault_of(const boost::system::error_code& error)
 {
     if (error == http::error::header_limit) {
@@ -27,6 +28,7 @@ HttpFault fault_of(const boost::system::error_code& error)
     return {400, "not HTTP/1.1: " + error.message()};
 }
 
+// Connection is a list of words in any case, RFC 9110, 7.6.1.
 bool holds_token(boost::beast::string_view list, std::string_view token)
 {
     for (const auto& word : http::token_list(list)) {
@@ -49,6 +51,7 @@ struct RequestReader::State {
         parser.header_limit(kMostHeaderBytes);
         // The route's own limit is looked at as soon as the header is there.
         parser.body_limit(kMostPlanBytes);
+        // Not eager: it stops behind the header, so that the route's limit is set before the body.
         parser.eager(false);
     }
 
@@ -60,6 +63,7 @@ struct RequestReader::State {
         const std::size_t question = target.find('?');
         request.path = target.substr(0, question);
         if (question != std::string::npos) request.query = target.substr(question + 1);
+        // Read only; what it may be is checked in decode.cpp.
         request.operation = text_of(message["Idempotency-Key"]);
         request.keep_alive = message.keep_alive();
         request.upgrade = holds_token(message[http::field::connection], "upgrade") &&
@@ -71,6 +75,7 @@ struct RequestReader::State {
 
     std::optional<HttpFault> over_limit()
     {
+        // The announced length first: nothing of a body that is too long is read.
         const auto announced = parser.content_length();
         if ((announced && *announced > most_body) || parser.get().body().size() > most_body) {
             return HttpFault{413, "the body is longer than the " + std::to_string(most_body) +
@@ -95,6 +100,7 @@ std::expected<std::size_t, HttpFault> RequestReader::feed(std::string_view bytes
     state.started = true;
     boost::system::error_code error;
     const std::size_t taken = state.parser.put(asio::buffer(bytes.data(), bytes.size()), error);
+    // Not a failure: the rest has not come yet.
     if (error == http::error::need_more) error = {};
     if (error) return std::unexpected(fault_of(error));
     if (state.stage == Stage::header && state.parser.is_header_done()) {
@@ -126,6 +132,7 @@ struct ResponseReader::State {
     http::response_parser<http::string_body> parser;
     Body body;
 
+    // Beast's parser would refuse more than 1 MiB by itself; the caller bounds what it keeps.
     explicit State(Body handler) : body(std::move(handler))
     {
         parser.header_limit(kMostHeaderBytes);
@@ -134,6 +141,7 @@ struct ResponseReader::State {
         parser.eager(true);
     }
 
+    // 101 has no body, and what follows is the stream's.
     bool switched() const { return parser.is_header_done() && parser.get().result_int() == 101; }
 };
 
@@ -162,6 +170,7 @@ Result<std::size_t> ResponseReader::feed(std::string_view bytes)
         std::string& body = state_->parser.get().body();
         if (!body.empty()) {
             const std::string piece = std::move(body);
+            // Taken out at once: a followed log must not grow in here.
             body.clear();
             TRY_VOID(state_->body(piece));
         }
@@ -204,11 +213,13 @@ bool is_unreserved(char c)  // RFC 3986, 2.3
 
 }  // namespace
 
+// Of our own making throughout: no value holds a line break.
 std::string render_response(int status, std::string_view type, std::string_view body,
                             Persistence persistence, const std::map<std::string, std::string>& more)
 {
     std::string text = status_line(status);
     text += "Content-Type: " + std::string(type) + "\r\nContent-Length: ";
+    // no-store: an answer is of its moment, RFC 9111, 5.2.2.5.
     text += std::to_string(body.size()) + "\r\nCache-Control: no-store\r\n";
     for (const auto& [name, value] : more) text += name + ": " + value + "\r\n";
     if (persistence == Persistence::close) text += "Connection: close\r\n";
@@ -225,6 +236,7 @@ std::string render_chunked_header(int status, std::string_view type)
 
 std::string render_chunk(std::string_view bytes)
 {
+    // Hexadecimal, RFC 9112, 7.1.
     std::string size;
     for (std::size_t rest = bytes.size(); rest != 0; rest >>= 4U) {
         size.insert(size.begin(), kHexDigits[rest & 15U]);
@@ -243,11 +255,13 @@ std::string render_switching()
 std::string render_request(std::string_view method, std::string_view target, std::string_view body,
                            bool upgrade, std::string_view operation)
 {
+    // Host is mandatory in HTTP/1.1 and of no meaning on a unix socket.
     std::string text = std::string(method) + " " + std::string(target) +
                        " HTTP/1.1\r\nHost: sandboxd\r\n";
     if (upgrade)
         text += "Connection: Upgrade\r\nUpgrade: " + std::string(kUpgradeProtocol) + "\r\n";
     if (!operation.empty()) text += "Idempotency-Key: " + std::string(operation) + "\r\n";
+    // A length also where the body is empty: a POST without one is refused by some parsers.
     if (!body.empty() || method != "GET") {
         text += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
                 "\r\n";
@@ -266,6 +280,7 @@ std::optional<std::string> percent_decode(std::string_view text)
         if (i + 2 >= text.size()) return std::nullopt;
         const int high = hex_value(text[i + 1]);
         const int low = hex_value(text[i + 2]);
+        // A NUL would end the text for every system call below.
         if (high < 0 || low < 0 || (high == 0 && low == 0)) return std::nullopt;
         plain += static_cast<char>(high * 16 + low);
         i += 2;
@@ -297,9 +312,11 @@ std::optional<std::map<std::string, std::string>> parse_query(std::string_view t
         if (pair.empty()) continue;
         const std::size_t equals = pair.find('=');
         auto key = percent_decode(pair.substr(0, equals));
+        // A word alone is a flag that is set.
         auto value = percent_decode(equals == std::string_view::npos ? std::string_view("1")
                                                                      : pair.substr(equals + 1));
         if (!key || !value) return std::nullopt;
+        // Twice the same: nobody can say which one was meant.
         if (!query.emplace(std::move(*key), std::move(*value)).second) return std::nullopt;
     }
     return query;

@@ -14,9 +14,10 @@
 #include "base/result.hpp"
 
 // HTTP/1.1 as bytes (RFC 9112), without any socket. Beast parses underneath; kept out of this
-// header because it is slow to compile.
+// header because it is slow to compile. Pure.
 namespace sandbox::control {
 
+// Ceilings in bytes; beyond them 431 and 413. A plan file is the largest thing that is ever sent.
 inline constexpr std::size_t kMostHeaderBytes = 16U << 10;
 inline constexpr std::size_t kMostBodyBytes = 1U << 20;
 inline constexpr std::size_t kMostPlanBytes = 16U << 20;  // bodies that may hold a plan file
@@ -39,7 +40,8 @@ struct HttpFault {
     std::string message;
 };
 
-// Reads one request from bytes as they come. Hostile input: bounded before it is kept.
+// Reads one request from bytes as they come. Hostile input: bounded before it is kept. After a
+// fault nothing more may be fed. One object for each request.
 class RequestReader {
 public:
     RequestReader();
@@ -64,9 +66,11 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Reads one response; the body is handed on as it comes.
+// Reads one response; the body is handed on as it comes. corrupt: no HTTP/1.1, or a header above
+// kMostHeaderBytes.
 class ResponseReader {
 public:
+    // An Error from it ends the reading and is what feed() returns.
     using Body = std::function<Status(std::string_view piece)>;
     explicit ResponseReader(Body body);
     ~ResponseReader();

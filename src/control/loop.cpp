@@ -13,6 +13,7 @@ namespace sandbox::control {
 namespace asio = boost::asio;
 
 struct Loop::State {
+    // One thread: the hint spares locks.
     asio::io_context context{1};
 };
 
@@ -22,17 +23,20 @@ struct Loop::Watch::State : std::enable_shared_from_this<State> {
         : fd(std::move(owned)), descriptor(context, fd.get())
     {
     }
+    // Before `fd` closes: Asio must not close a number that is ours.
     ~State() { descriptor.release(); }
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
+    // One wait for each direction at a time: a handler is called once, and set again by who wants
+    // more.
     void wait(asio::posix::stream_descriptor::wait_type kind, Handler State::* slot)
     {
         descriptor.async_wait(
             kind, [weak = weak_from_this(), slot](const boost::system::error_code& error) {
                 const auto alive = weak.lock();
                 if (!alive || error) return;
-            // The handler may set the next one, or destroy the watch.
+                // The handler may set the next one, or destroy the watch.
                 if (const Handler handler = std::exchange((*alive).*slot, nullptr)) handler();
             });
     }
@@ -55,6 +59,7 @@ Loop::~Loop() = default;
 Loop::Watch::Watch(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Loop::Watch::~Watch()
 {
+    // A wait that is still under way finds no handler: it does nothing.
     state_->readable = nullptr;
     state_->writable = nullptr;
 }
@@ -66,6 +71,7 @@ void Loop::Watch::when_readable(Handler handler)
 {
     const bool armed = waits_readable();
     state_->readable = std::move(handler);
+    // The wait that is under way calls the new handler.
     if (!armed) state_->wait(asio::posix::stream_descriptor::wait_read, &State::readable);
 }
 
@@ -78,6 +84,7 @@ void Loop::Watch::when_writable(Handler handler)
 
 Result<std::unique_ptr<Loop::Watch>> Loop::watch(sys::UniqueFd fd)
 {
+    // A handler reads until there is nothing left: on a blocking descriptor it would hang.
     TRY_VOID(sys::set_nonblocking(fd.get()));
     try {
         return std::unique_ptr<Watch>(
@@ -88,6 +95,7 @@ Result<std::unique_ptr<Loop::Watch>> Loop::watch(sys::UniqueFd fd)
 }
 
 Loop::Timer::Timer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+// Its completion comes with an error and finds nothing to call.
 Loop::Timer::~Timer() { cancel(); }
 
 void Loop::Timer::after(Millis delay, Handler handler)
@@ -117,6 +125,7 @@ void Loop::soon(Handler handler) { asio::post(state_->context, std::move(handler
 
 void Loop::run()
 {
+    // Without it run() returns as soon as nothing is waited for.
     const auto work = asio::make_work_guard(state_->context);
     state_->context.restart();
     state_->context.run();

@@ -13,6 +13,7 @@ namespace sandbox::control {
 
 // Readiness events for one thread. Asio underneath; kept out of this header because it is slow to
 // compile. Handlers run from run() only, never from the call that sets them.
+// One thread. A blocked handler blocks everybody: long work is for worker processes.
 class Loop {
 public:
     using Handler = std::function<void()>;

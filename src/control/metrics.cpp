@@ -11,13 +11,18 @@ namespace sandbox::control {
 
 namespace {
 
+// Each state has a sample, also with 0: a graph must not begin when the first sandbox fails. "dead"
+// is what shown_state() calls an active one without a shim.
 constexpr std::array kStates{"requested", "resolved", "prepared", "created", "running",
                              "paused",    "stopped",  "failed",   "dead"};
 
+// Prometheus' text format (prometheus.io, "Exposition formats", 0.0.4); names and labels are part
+// of docs/api.md, Metrics.
 class Text {
 public:
     void family(std::string_view name, std::string_view type, std::string_view help)
     {
+        // HELP and TYPE once, before its samples.
         name_ = name;
         text_ += "# HELP " + name_ + " " + std::string(help) + "\n# TYPE " + name_ + " " +
                  std::string(type) + "\n";
@@ -29,12 +34,14 @@ public:
         if (!labels.empty()) text_ += "{" + std::string(labels) + "}";
         text_ += " " + std::to_string(value) + "\n";
     }
+    // A family with one sample and no labels: most of them.
     void one(std::string_view name, std::string_view type, std::string_view help,
              std::uint64_t value)
     {
         family(name, type, help);
         sample(value);
     }
+    // Written from integers: no floating point, no loss.
     void seconds(std::uint64_t ns, std::string_view suffix)
     {
         const std::string rest = std::to_string(ns % 1'000'000'000);
@@ -57,6 +64,7 @@ void put_sandboxes(Text& text, const std::vector<supervisor::Listed>& sandboxes)
 {
     std::map<std::string, std::uint64_t> states;
     for (const char* state : kStates) states[state] = 0;
+    // A state that is not in the list shows all the same.
     for (const auto& one : sandboxes) ++states[supervisor::shown_state(one)];
     text.family("sandbox_sandboxes", "gauge", "Sandboxes that are not removed, by state.");
     for (const auto& [state, count] : states) text.sample(count, label("state", state));
@@ -81,13 +89,19 @@ void put_requests(Text& text, const Counters& counters)
 
 void Counters::count_answer(const Call& call, int status, std::string_view body)
 {
+    // By operation and status: both are bounded, so the map is.
     ++requests[{std::string(to_string(call.operation)), status}];
     const bool launch = (call.operation == Operation::run && call.start) ||
                         call.operation == Operation::start;
+    // Calls, not generations: restarts of a shim's own are not the daemon's to count.
+    // 1xx is the stream's switch: it began.
     if (launch && status < 300) ++launches;
+    // 4xx is a mistake or a denial, not a failure of ours.
     if (launch && status >= 500) ++launches_failed;
     if (call.operation == Operation::exec && status < 300) ++execs;
+    // Denials are counted by class, which only the answer's body knows.
     if (status != 422) return;
+    // The body was made here; its size is bounded.
     const auto json = canon::parse(body);
     if (!json) return;
     if (const auto list = denials_from_json(*json)) {
@@ -99,6 +113,7 @@ std::string render_metrics(const Counters& counters,
                            const std::vector<supervisor::Listed>& sandboxes)
 {
     Text text;
+    // Read from the ledger at each scrape: gauges never drift.
     put_sandboxes(text, sandboxes);
     text.one("sandbox_launches_total", "counter", "Generations started through the daemon.",
              counters.launches);

@@ -13,7 +13,8 @@
 
 namespace sandbox::control {
 
-// What the daemon has counted since it began. Copied into the worker that renders it.
+// What the daemon has counted since it began. Copied into the worker that renders it. Counts only
+// grow, but for the two that say "now".
 struct Counters {
     std::map<std::pair<std::string, int>, std::uint64_t> requests;  // operation, status
     std::map<std::string, std::uint64_t> denials;                   // by class

@@ -17,6 +17,7 @@ namespace sandbox::control {
 
 namespace {
 
+// Below STATE; files are named by the hash of the operation id.
 constexpr const char* kFolder = "operations";
 constexpr std::size_t kMostRecordBytes = 32U << 20;
 constexpr std::size_t kKept = 1000;  // as many as the ledger keeps removed sandboxes
@@ -38,6 +39,7 @@ std::string encode_record(const Record& record)
                            {"status", record.status},
                            {"type", record.type},
                            {"body", record.body}};
+    // An answer may quote bytes that are no UTF-8: replaced, as in the answer itself.
     return json.dump(-1, ' ', false, canon::Json::error_handler_t::replace) + "\n";
 }
 
@@ -56,7 +58,8 @@ Result<Record> decode_record(std::string_view text)
     return record;
 }
 
-// Passes an answer on and keeps a copy.
+// Passes an answer on and keeps a copy. Nothing is passed on before the copy is durable: a client
+// that was told may rely on being told the same again.
 class Recorder final : public AnswerSink {
 public:
     Recorder(AnswerSink& next, Record& record) : next_(next), record_(record) {}
@@ -88,6 +91,7 @@ private:
 void forget_old(int dir)
 {
     const auto names = sys::list_dir(dir);
+    // Only beyond the limit: most calls list and leave.
     if (!names || names->size() <= kKept) return;
     std::vector<std::pair<std::int64_t, std::string>> aged;
     for (const std::string& name : *names) {
@@ -105,16 +109,19 @@ void forget_old(int dir)
 // Nothing: this try is to go on, as `record` says. Else the answer of an earlier one.
 Result<std::optional<Record>> begin(int dir, const std::string& name, Call& call, Record& record)
 {
+    // O_EXCL decides which of two tries at once is the first.
     const Status made = sys::write_file_at(dir, name, encode_record(record), 0600);
     if (made) return std::nullopt;
     if (made.error().code() != Code::already_exists) return fail(made.error());
     const std::string text = TRY(sys::read_file_at(dir, name, kMostRecordBytes));
+    // A record that does not decode was cut short in its first write: this try takes its place.
     auto earlier = decode_record(text);
     if (earlier && earlier->request_digest != call.request_digest) {
         return fail(Code::conflict, "operation " + call.operation_id +
                                         " was another request: every request has an id of its own");
     }
     if (earlier && earlier->done) return std::move(*earlier);
+    // By identity: a pid that was given anew is not the earlier try.
     if (earlier && supervisor::is_alive(earlier->holder)) {
         return fail(Code::conflict, "operation " + call.operation_id + " is still at work");
     }
@@ -130,6 +137,7 @@ Status perform_recorded(Call call, const std::string& state_dir, const Work& wor
     TRY_VOID(sys::make_dirs(folder));
     const sys::UniqueFd dir = TRY(sys::open_dir(folder));
     const std::string hash = canon::digest(call.operation_id);
+    // A hash, because the id is the client's and may hold anything.
     const std::string name = hash.substr(hash.find(':') + 1) + ".json";
     Record record;
     record.request_digest = call.request_digest;
@@ -144,6 +152,7 @@ Status perform_recorded(Call call, const std::string& state_dir, const Work& wor
     record.done = true;
     TRY_VOID(sys::replace_file_at(dir.get(), name, encode_record(record), 0600));
     recorder.tell();
+    // After the answer: nobody waits for it.
     forget_old(dir.get());
     return {};
 }

@@ -29,7 +29,7 @@ std::string line_of(const Json& json)
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// One answer per object; what runs decides which.
+// One answer per object; what runs decides which. In a worker process: blocking is fine here.
 class Performer {
 public:
     Performer(const Call& call, const supervisor::Paths& paths, const OpenService& open,
@@ -40,6 +40,7 @@ public:
 
     Status perform()
     {
+        // What needs more than a name has a function of its own; the rest is act().
         switch (call_.operation) {
         case Operation::plan: return plan();
         case Operation::run: return run();
@@ -78,7 +79,10 @@ private:
     Result<PlanOutcome> resolve(supervisor::SandboxService& service)
     {
         const PlanSource& source = call_.plan;
+        // Policy and facts are the daemon's, of now: a plan that a client carries is only a
+        // request.
         if (!source.plan_file.empty()) return service.plan_again(source.plan_file);
+        // By name only: paths are refused in decode.cpp, so no client makes the daemon open one.
         const auto profile = source.profile
                                  ? *source.profile
                                  : TRY(supervisor::read_profile(paths_, source.profile_name));
@@ -113,6 +117,7 @@ private:
         request.attach = attachment();
         request.stdin_mode = call_.input ? supervisor::Stdin::open : supervisor::Stdin::closed;
         request.console = call_.console;
+        // The status is 422 either way; only a denial is worth a line in the audit.
         if (!std::holds_alternative<plan::ExecutionPlan>(request.resolved)) {
             if (std::holds_alternative<std::vector<resolve::Denial>>(request.resolved)) {
                 request.name = call_.plan.profile ? call_.plan.profile->file
@@ -122,12 +127,16 @@ private:
             }
             return refuse(request.resolved);
         }
+        // Before the launch: a name that the service chose would not be found by a second try.
         if (request.name.empty()) request.name = derived_name(request.resolved);
         auto result = call_.start ? service->run(request) : service->create(request);
+        // Ours from the first try, which was cut short after it made the sandbox.
         if (!result && result.error().code() == Code::already_exists && call_.repeated) {
             result = find_made(*service, request.name);
         }
         if (!result) return fail(result.error());
+        // A launch that failed is our failure (125); a workload's own status is a success of the
+        // call.
         const bool failed = !result->exit && result->exit_status == kOurFailure;
         return answer(to_json(*result), failed ? kFailed : kMade);
     }
@@ -154,6 +163,7 @@ private:
             result.exit_status = 0;
             return result;
         }
+        // With --rm it may have run and gone: that cannot be told from never having been.
         return fail(Code::conflict, name + " was made and is gone again");
     }
 
@@ -165,6 +175,7 @@ private:
 
     supervisor::Attach attachment() const
     {
+        // A stream is the client's presence: what is started over one ends with it.
         return call_.upgraded ? supervisor::Attach::foreground : supervisor::Attach::detached;
     }
 
@@ -221,6 +232,7 @@ private:
         const Service service = TRY(open());
         supervisor::CopyRequest request = call_.copy;
         const bool into = request.way == supervisor::CopyRequest::Way::into;
+        // The stream is the archive; there is no console.
         request.stream = into ? call_.console.in : call_.console.out;
         return answer(to_json(TRY(service->copy(request))));
     }
@@ -296,6 +308,7 @@ private:
             return sink_.body(std::string(line) + "\n");
         }
         // A failure behind the first line is the last line.
+        // The status line is out by then, so the failure can only be said in the body.
         Status finish(Status status)
         {
             if (!status && !begun_) return status;
@@ -328,6 +341,7 @@ void answer_fault(const CallFault& fault, AnswerSink& sink)
     sink.body(text_of(to_json(fault.error)));
 }
 
+// In a worker; what it throws away on failure is closed by its end.
 void perform(const Call& call, const supervisor::Paths& paths, const OpenService& open,
              AnswerSink& sink)
 {

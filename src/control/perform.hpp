@@ -13,6 +13,7 @@
 namespace sandbox::control {
 
 // Where the answer of one call goes.
+// Implemented by workers, recorders and tests; called from one thread.
 class AnswerSink {
 public:
     virtual ~AnswerSink() = default;

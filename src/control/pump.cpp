@@ -20,6 +20,7 @@ namespace sandbox::control {
 
 namespace {
 
+// Smaller than a frame may be: the credit is then told in useful steps.
 constexpr std::size_t kInputBytes = 32U << 10;
 // A pipe that is writable takes this much without blocking (PIPE_BUF, pipe(7)).
 constexpr std::size_t kSureBytes = 4096;
@@ -29,8 +30,11 @@ constexpr int kLastOutputMs = 2'000;
 // One of the client's own output descriptors.
 class Output {
 public:
+    // In raw mode the bytes are the terminal's own dialogue: they must pass unchanged.
     Output(int fd, bool raw) : fd_(fd), sanitise_(!raw && fd >= 0 && isatty(fd) == 1)
     {
+        // Closed by whoever started us: output has nowhere to go, and the session runs all the
+        // same.
         if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) fd_ = -1;
     }
 
@@ -38,6 +42,7 @@ public:
     int wanted() const noexcept { return held_.empty() ? -1 : fd_; }
     void add(std::string_view bytes)
     {
+        // Owed even where nobody reads: credit is about what the daemon sent.
         owed_ += bytes.size();
         if (fd_ < 0) return;
         held_ += sanitise_ ? safe_.feed(bytes) : std::string(bytes);
@@ -67,6 +72,7 @@ public:
     // counts as having taken everything.
     std::size_t take_passed()
     {
+        // What is still held as an unfinished escape is not yet passed on.
         const std::size_t passed = held_.empty() ? owed_ : std::min(owed_, passed_);
         owed_ -= passed;
         passed_ = 0;
@@ -91,11 +97,13 @@ public:
         sigset_t set;
         sigemptyset(&set);
         for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
+        // Blocked, so that they come through the descriptor and not as an interruption.
         sigprocmask(SIG_BLOCK, &set, &before_);
         fd_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
         // Not among the console's numbers, where those are closed.
         if (auto high = sys::duplicate(fd_.get(), STDERR_FILENO + 1)) fd_ = std::move(*high);
     }
+    // As it was: the caller may have had them blocked or not.
     ~Signals() override { sigprocmask(SIG_SETMASK, &before_, nullptr); }
     int fd() const override { return fd_.get(); }
     std::optional<supervisor::Steer> next() override
@@ -121,6 +129,7 @@ public:
           out_(console.out, console.terminal), err_(console.err, console.terminal)
     {
         from_.feed(received);
+        // No input: its end is told at once, so that the workload does not wait for any.
         if (input_ < 0) end_input();
     }
 
@@ -128,6 +137,7 @@ public:
     {
         while (true) {
             TRY_VOID(take_frames());
+            // The result comes last on the wire, but output may still wait for our reader.
             if (result_ && out_.empty() && err_.empty()) return std::move(*result_);
             tell_what_was_taken();
             std::array<pollfd, 5> wait{{{socket_, events_of_socket(), 0},
@@ -136,10 +146,13 @@ public:
                                         {out_.wanted(), POLLOUT, 0},
                                         {err_.wanted(), POLLOUT, 0}}};
             if (wait[0].events == 0) wait[0].fd = -1;
+            // After the result nothing more comes; a reader that does not take it is not waited for
+            // without end.
             const int ready = poll(wait.data(), wait.size(), result_ ? kLastOutputMs : -1);
             if (ready < 0 && errno != EINTR) return fail_errno("poll");
             if (ready == 0) return std::move(*result_);
             if (ready < 0) continue;
+            // Output first: what was taken is told with the next frames.
             if (wait[3].revents != 0) out_.write_some();
             if (wait[4].revents != 0) err_.write_some();
             if (wait[2].revents != 0) steer();
@@ -156,6 +169,7 @@ private:
         return static_cast<short>(to_.empty() ? POLLIN : POLLIN | POLLOUT);
     }
 
+    // In one frame for both streams: the credit is of the connection.
     void tell_what_was_taken()
     {
         if (out_.take_gone()) to_ += encode_frame(FrameType::gone, "\1");
@@ -166,6 +180,7 @@ private:
     }
     bool reads_input() const
     {
+        // Within the credit: more would have to be kept by the daemon.
         return input_ >= 0 && credit_ > 0 && to_.size() < kInputBytes && !result_;
     }
 
@@ -209,6 +224,7 @@ private:
 
     void read_input()
     {
+        // At most the credit: what is read here is sent.
         std::string chunk(std::min(credit_, kInputBytes), '\0');
         const ssize_t count = read(input_, chunk.data(), chunk.size());
         if (count > 0) {
@@ -251,6 +267,7 @@ Result<std::string> pump(int socket, std::string received, const supervisor::Con
     struct sigaction ignore{};
     struct sigaction before{};
     ignore.sa_handler = SIG_IGN;
+    // Restored below: this runs in the caller's process.
     sigaction(SIGPIPE, &ignore, &before);
     std::optional<Signals> own;
     supervisor::Steering* steering = console.steering;

@@ -11,9 +11,11 @@ using canon::Json;
 
 namespace {
 
+// The embedded service is there for a daemon that hangs; two seconds are what a person waits.
 constexpr Millis kGreeting{2'000};  // one that takes longer is not to be waited for by every verb
 constexpr canon::Limits kMostAnswer{.bytes = kMostResultBytes, .depth = 64};
 
+// Escaped whatever it is: a reference is typed by a person.
 std::string at(std::string_view reference, std::string_view rest = {})
 {
     return "/v1/sandboxes/" + percent_encode(reference) + std::string(rest);
@@ -21,6 +23,7 @@ std::string at(std::string_view reference, std::string_view rest = {})
 
 std::string compact(const Json& json)
 {
+    // "replace": paths and arguments may be no UTF-8; the daemon refuses then, in words.
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -31,6 +34,7 @@ std::string timeout_query(std::optional<Millis> timeout)
 
 bool has(const Json& json, const char* key) { return json.is_object() && json.contains(key); }
 
+// Whatever the status: a failure is an object as well.
 Result<Json> parse_answer(const HttpAnswer& answer)
 {
     return TRY_WITH(canon::parse(answer.body, kMostAnswer), "answer of the daemon");
@@ -49,6 +53,8 @@ Result<std::unique_ptr<RemoteService>> RemoteService::connect(const std::string&
 {
     auto client = TRY(HttpClient::connect(socket_path));
     std::unique_ptr<RemoteService> service(new RemoteService(std::move(client)));
+    // Before the first call: a daemon of another generation is found out while there is still
+    // another way.
     TRY_VOID(service->greet());
     return service;
 }
@@ -57,6 +63,7 @@ Status RemoteService::greet()
 {
     const auto answer = TRY(
         client_.request("GET", "/v1/version", {}, sys::Deadline::after(kGreeting)));
+    // Also an error here is told as it is: a daemon that refuses our user says why.
     const Json json = TRY(answer_or_error(TRY(parse_answer(answer))));
     Fields fields(json, "version");
     fields.ignore_the_rest();
@@ -75,6 +82,7 @@ Status RemoteService::greet()
 
 Status RemoteService::require(const char* capability) const
 {
+    // A newer client with an older daemon: the path may be missing, or mean less.
     if (capabilities_.contains(capability)) return {};
     return fail(Code::unavailable, std::string("the running sandboxd does not know '") +
                                        capability + "': restart it after an upgrade");
@@ -90,6 +98,7 @@ Result<Json> RemoteService::ask(const char* capability, std::string_view method,
 Status RemoteService::act(const char* capability, std::string_view reference,
                           const std::string& verb)
 {
+    // The answer of an act is {}: that there was one is all.
     TRY(ask(capability, "POST", at(reference, "/" + verb)));
     return {};
 }
@@ -97,6 +106,7 @@ Status RemoteService::act(const char* capability, std::string_view reference,
 Result<Json> RemoteService::stream(const char* capability, const std::string& target,
                                    const Json& body, const supervisor::Console& console, bool input)
 {
+    // Before anything is sent: a stream cannot be taken back.
     TRY_VOID(require(capability));
     const auto answer = TRY(client_.stream(target, compact(body), console, input));
     return answer_or_error(TRY(parse_answer(answer)));
@@ -104,10 +114,12 @@ Result<Json> RemoteService::stream(const char* capability, const std::string& ta
 
 Result<supervisor::PlanOutcome> RemoteService::plan_body(const Json& body)
 {
+    // Kept: a refusal is sent again by run_body(), byte for byte.
     const std::string text = compact(body);
     TRY_VOID(require("plan"));
     const auto answer = TRY(client_.request("POST", "/v1/plan", text));
     const Json json = TRY(answer_or_error(TRY(parse_answer(answer))));
+    // Only a plan that was refused just now may be recorded as such.
     refused_.clear();
     if (has(json, "denials")) {
         refused_ = text;
@@ -116,6 +128,7 @@ Result<supervisor::PlanOutcome> RemoteService::plan_body(const Json& body)
     if (has(json, "diagnostics")) {
         return supervisor::PlanOutcome(supervisor::ProfileErrors{TRY(diagnostics_from_json(json))});
     }
+    // The bytes as they came: the digest is over them, and decode_file() checks it.
     return supervisor::PlanOutcome(TRY_WITH(plan::decode_file(answer.body), "plan of the daemon"));
 }
 
@@ -123,6 +136,7 @@ Result<supervisor::PlanOutcome> RemoteService::plan(const supervisor::ProfileTex
                                                     const supervisor::Adjustments& adjustments,
                                                     const facts::CapabilitySnapshot* elsewhere)
 {
+    // Its text travels, not its path: the daemon opens no file of the caller's.
     Json body{{"profile", to_json(profile)}};
     put_adjustments(body, adjustments);
     if (elsewhere != nullptr) body["snapshot"] = facts::to_json(*elsewhere);
@@ -133,6 +147,7 @@ Result<supervisor::PlanOutcome> RemoteService::plan_again(std::string_view plan_
 {
     const Json plan = TRY_WITH(canon::parse(plan_file, {.bytes = kMostPlanBytes, .depth = 64}),
                                "plan file");
+    // Parsed here, so that a broken file is told before the daemon is asked.
     return plan_body({{"plan", plan}});
 }
 
@@ -142,10 +157,12 @@ Result<Json> RemoteService::run_body(const supervisor::RunRequest& request)
     const auto* plan = std::get_if<plan::ExecutionPlan>(&request.resolved);
     if (plan == nullptr) {
         if (!refused_.empty()) {
+            // The answer is known already; the daemon only writes its audit line.
             static_cast<void>(client_.request("POST", "/v1/sandboxes", refused_));
         }
         return fail(Code::denied, "nothing to run: the profile was refused");
     }
+    // The canonical file, whose digest the daemon checks.
     const std::string file = TRY(plan::encode_file(*plan));
     Json body{{"plan", TRY(canon::parse(file, {.bytes = kMostPlanBytes, .depth = 64}))},
               {"name", request.name},
@@ -160,13 +177,16 @@ Result<supervisor::RunResult> RemoteService::run(const supervisor::RunRequest& r
         if (request.attach == supervisor::Attach::detached) {
             return ask("run", "POST", "/v1/sandboxes", compact(body));
         }
+        // The daemon's end gets a pipe only if the client will send.
         const bool input = request.stdin_mode == supervisor::Stdin::open;
         supervisor::Console console = request.console;
+        // The caller says "open" and names none: its own standard input.
         if (input && console.in < 0) console.in = 0;
         put_console(body, console, input);
         return stream("run", "/v1/sandboxes", body, console, input);
     }();
     if (!result) return fail(result.error());
+    // Resolved anew, and refused there: its policy or host is another one.
     if (has(*result, "denials")) {
         return fail(Code::denied, resolve::render(TRY(denials_from_json(*result))));
     }
@@ -176,6 +196,7 @@ Result<supervisor::RunResult> RemoteService::run(const supervisor::RunRequest& r
 Result<supervisor::RunResult> RemoteService::create(const supervisor::RunRequest& request)
 {
     Json body = TRY(run_body(request));
+    // The same call as run, without a start.
     body["start"] = false;
     return run_result_from_json(TRY(ask("run", "POST", "/v1/sandboxes", compact(body))));
 }
@@ -221,6 +242,7 @@ Status RemoteService::signal_session(std::string_view reference, std::string_vie
 
 Status RemoteService::remove(std::string_view reference, Force force)
 {
+    // A flag in the query: DELETE has no body that proxies would keep.
     TRY(ask("remove", "DELETE", at(reference, force == Force::yes ? "?force=1" : "")));
     return {};
 }
@@ -253,6 +275,7 @@ Result<supervisor::SessionResult> RemoteService::attach(const supervisor::Attach
 
 Result<std::vector<supervisor::SessionInfo>> RemoteService::sessions(std::string_view reference)
 {
+    // Anything but a list has no items of the right form and fails in the first.
     const Json json = TRY(ask("sessions", "GET", at(reference, "/sessions")));
     std::vector<supervisor::SessionInfo> list;
     for (const Json& item : json) list.push_back(TRY(session_info_from_json(item)));
@@ -263,8 +286,10 @@ Result<supervisor::CopyResult> RemoteService::copy(const supervisor::CopyRequest
 {
     const bool into = request.way == supervisor::CopyRequest::Way::into;
     supervisor::Console console;
+    // Borrowed from the request; the other two stay closed.
     (into ? console.in : console.out) = request.stream;
-    // The archive is for a file or a program, even where that is a terminal.
+    // Its bytes must pass unchanged, also where they go to a terminal: "terminal" is what turns the
+    // pump's escaping off.
     console.terminal = true;
     return copy_result_from_json(
         TRY(stream("copy", at(request.reference, "/copy"), to_json(request), console, into)));
@@ -278,6 +303,7 @@ Result<supervisor::ApplyResult> RemoteService::apply(const supervisor::ApplyRequ
 
 Result<std::vector<supervisor::Listed>> RemoteService::list(bool all)
 {
+    // Ours shows more than the contract has.
     const Json json = TRY(
         ask("list", "GET", std::string("/v1/sandboxes?detail=1") + (all ? "&all=1" : "")));
     std::vector<supervisor::Listed> list;
@@ -294,6 +320,7 @@ Result<plan::ExecutionPlan> RemoteService::plan_of(std::string_view reference)
 {
     TRY_VOID(require("plan-of"));
     const auto answer = TRY(client_.request("GET", at(reference, "/plan")));
+    // Not through ask(): the body is a file whose bytes count.
     if (answer.status != 200) {
         TRY(answer_or_error(TRY(parse_answer(answer))));
         return fail(Code::internal, "the daemon gave no plan");
@@ -303,7 +330,7 @@ Result<plan::ExecutionPlan> RemoteService::plan_of(std::string_view reference)
 
 namespace {
 
-// A failure behind the first line is a line of its own.
+// A failure behind the first line is a line of its own: the status has been sent by then.
 std::optional<Error> failure_in(std::string_view line)
 {
     if (!line.starts_with("{\"error\":")) return std::nullopt;
@@ -317,12 +344,15 @@ Status RemoteService::logs(const supervisor::LogQuery& query, const supervisor::
 {
     TRY_VOID(require("logs"));
     std::optional<Error> failure;
+    // Without a deadline: --follow ends when the sandbox does, or the caller.
     const auto answer = TRY(client_.lines(
         at(query.reference, query.follow ? "/logs?follow=1" : "/logs"), [&](std::string_view line) {
             failure = failure_in(line);
+            // False ends the connection.
             return !failure && sink(line);
         }));
     if (failure) return fail(std::move(*failure));
+    // A body of another status was kept: it is the failure.
     if (answer.status == 200) return {};
     TRY(answer_or_error(TRY(parse_answer(answer))));
     return fail(Code::internal, "the daemon gave no logs");
@@ -351,6 +381,7 @@ Status RemoteService::events(const supervisor::EventQuery& query, const supervis
 
 Result<ledger::Exit> RemoteService::wait(std::string_view reference)
 {
+    // A long call: it is answered when the sandbox has ended.
     const Json json = TRY(ask("wait", "GET", at(reference, "/wait")));
     const auto exit = TRY(exit_from_json(&json));
     if (!exit) return fail(Code::internal, "the daemon gave no exit status");

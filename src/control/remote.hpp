@@ -11,6 +11,8 @@
 namespace sandbox::control {
 
 // SandboxService of a daemon: the same calls, answered by another process.
+// Blocking; one call at a time; not thread-safe. Errors are the daemon's own, and unavailable where
+// it went away: what it had begun goes on there.
 class RemoteService final : public supervisor::SandboxService {
 public:
     // not_found: no daemon. unavailable, deadline_exceeded: one that does not answer as ours do.

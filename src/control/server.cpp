@@ -15,11 +15,14 @@ namespace sandbox::control {
 
 namespace {
 
+// syslog(3), LOG_NOTICE.
 constexpr int kNotice = 5;
 constexpr std::size_t kMostGroups = 1024;
 constexpr Millis kAcceptRest{100};  // until descriptors may be free again
 
 // Group members come in through the socket's mode; this looks again at who they are.
+// The kernel took the groups at connect(2), as it did uid and gid: unix(7), SO_PEERCRED;
+// SO_PEERGROUPS since Linux 4.13.
 bool may_connect(int socket, const sys::PeerCredentials& peer, gid_t group)
 {
     if (peer.uid == 0 || peer.uid == geteuid()) return true;
@@ -81,14 +84,17 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
     Status admit(sys::UniqueFd socket, gid_t group)
     {
         const auto peer = TRY(sys::peer_credentials(socket.get()));
+        // Refused without a word: who may not connect is told nothing.
         if (!may_connect(socket.get(), peer, group)) {
             ++counters_.refused["peer"];
             log("refused uid " + std::to_string(peer.uid) + ": neither root nor of the group");
             return fail(Code::permission_denied, "peer");
         }
+        // Counted each time: a few hundred entries are nothing beside an accept.
         const auto mine = static_cast<std::size_t>(
             std::count_if(connections_.begin(), connections_.end(),
                           [&](const auto& one) { return one->peer().uid == peer.uid; }));
+        // First among the user's own, then among all: nobody is pushed out by one user's many.
         const bool room = (mine < parts_.limits.connections_a_user || evict(peer.uid)) &&
                           (connections_.size() < parts_.limits.connections || evict(std::nullopt));
         if (!room) {
@@ -107,6 +113,7 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
     // is the last to go.
     bool evict(std::optional<uid_t> of)
     {
+        // Oldest first, as they stand in the list.
         const auto it = std::find_if(
             connections_.begin(), connections_.end(),
             [&](const auto& one) { return one->is_idle() && (!of || one->peer().uid == *of); });
@@ -119,9 +126,12 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
 
     Slot take_slot(Connection& connection, Duration duration) override
     {
+        // A daemon that is leaving begins nothing; clients come back to the next one.
         if (draining_) return Slot::refused;
         if (duration == Duration::quick) {
             if (quick_ >= parts_.limits.quick_workers) {
+                // Quick calls end by themselves, so waiting is bounded; long ones may never end, so
+                // they are refused.
                 waiting_.push_back(connection.weak_from_this());
                 return Slot::wait;
             }
@@ -146,9 +156,11 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
             start_next();
         } else {
             --long_;
+            // No entry for users that have none: the map must not grow with every uid ever seen.
             if (--long_of_[connection.peer().uid] == 0) long_of_.erase(connection.peer().uid);
         }
         counters_.workers = quick_ + long_;
+        // The last quick call has ended: the daemon may go.
         if (draining_ && quick_ == 0) finish_drain();
     }
 
@@ -158,6 +170,7 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
             const auto next = waiting_.front().lock();
             waiting_.pop_front();
             if (!next || !next->is_queued()) continue;
+            // Reserved before the turn: another call could take it meanwhile.
             ++quick_;
             // Not from within another connection's handler.
             loop_.soon([self = shared_from_this(), next] {
@@ -171,6 +184,7 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
 
     void reap(sys::Pidfd process, std::function<void()> end) override
     {
+        // A duplicate: the process keeps its handle for the wait below.
         auto copy = sys::duplicate(process.fd());
         if (!copy) return;
         auto watch = loop_.watch(std::move(*copy));
@@ -180,6 +194,7 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
         it->watch->when_readable([self = weak_from_this(), it] {
             const auto alive = self.lock();
             if (!alive) return;
+            // Ended already, so this does not wait; without it the zombie would stay.
             static_cast<void>(it->process.wait_exit(sys::Deadline::after(Millis{0})));
             const auto done = std::move(it->end);
             // The watch is calling: it goes on the next turn.
@@ -196,6 +211,7 @@ struct Server::State final : Host, std::enable_shared_from_this<Server::State> {
 
     void finish_drain()
     {
+        // Called by the last call and by the timer: the second finds nothing.
         if (!done_) return;
         timer_.reset();
         const auto all = connections_;
@@ -235,6 +251,7 @@ Server::Server(Loop& loop, ServerParts parts)
 {
 }
 
+// The loop may still hold turns of theirs; they find the state gone.
 Server::~Server()
 {
     const auto all = state_->connections_;
@@ -255,6 +272,7 @@ void Server::drain(Millis patience, std::function<void()> done)
 {
     state_->draining_ = true;
     state_->done_ = std::move(done);
+    // The sockets close: a client that connects from here on finds the next daemon, or none.
     state_->listeners_.clear();
     if (state_->quick_ == 0 && state_->waiting_.empty()) return state_->finish_drain();
     state_->timer_ = state_->loop_.timer();

@@ -16,7 +16,8 @@
 
 namespace sandbox::control {
 
-// What one client may cost.
+// What one client may cost. Times in milliseconds. Choices of ours: several hundred clients at
+// once, none of which can keep the others out.
 struct ServerLimits {
     std::size_t connections = 256;
     std::size_t connections_a_user = 192;
@@ -38,6 +39,7 @@ using LogRequest =
     std::function<void(int priority, std::string_view message, std::span<const LogField> fields)>;
 
 struct ServerParts {
+    // `work` and `metrics` run in a fork: what they change is not seen here.
     ServerLimits limits;
     Work work;            // runs in a worker
     // Runs in a worker: the text of /metrics.
@@ -47,7 +49,8 @@ struct ServerParts {
 };
 
 // HTTP/1.1 on listening unix sockets. One thread: run the loop. Who may connect is the socket's
-// mode, checked again by SO_PEERCRED: root, our own user and the group of the socket.
+// mode, checked again by SO_PEERCRED: root, our own user and the group of the socket. The loop must
+// outlive it. Calls are done by worker processes, so a crash of one costs one answer.
 class Server {
 public:
     Server(Loop& loop, ServerParts parts);

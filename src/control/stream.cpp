@@ -20,6 +20,7 @@ constexpr std::size_t kMostSteering = 4U << 10;  // to a worker that reads none;
 // for so long is not waited for.
 constexpr Millis kLastOutput{2'000};
 
+// An error ends a stream as an end of file does: who wants to know why has the other side.
 enum class Got { some, nothing, end };
 
 Got read_some(int fd, std::string& chunk, std::size_t most = kReadBytes)
@@ -37,6 +38,7 @@ Got read_some(int fd, std::string& chunk, std::size_t most = kReadBytes)
 
 }  // namespace
 
+// Handlers hold it weakly: none runs after its end, whoever called for it.
 struct Stream::State : std::enable_shared_from_this<State> {
     using Watch = std::unique_ptr<Loop::Watch>;
 
@@ -80,6 +82,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
 
     void read_output_when_there_is_room()
     {
+        // Without an allowance nothing is read, so the workload waits at its full pipe.
         if (closing || allowance == 0) return;
         if (out && !out->waits_readable()) out->when_readable(later(&State::read_out));
         if (err && !err->waits_readable()) err->when_readable(later(&State::read_err));
@@ -88,6 +91,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
     void finish(int code, const std::string& body)
     {
         over = true;
+        // Once, whatever comes first; it may destroy the stream.
         if (const End handler = std::exchange(end, nullptr)) handler(code, body);
     }
 
@@ -95,6 +99,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
     {
         std::string chunk;
         const Got got = read_some(client->fd(), chunk);
+        // The client is gone, and its stream is its presence: the worker ends with it.
         if (got == Got::end) return finish(0, {});
         from_client.feed(chunk);
         client->when_readable(later(&State::read_client));
@@ -105,6 +110,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
     {
         while (true) {
             auto frame = from_client.next();
+            // A frame that breaks the protocol ends the stream: nothing after it can be trusted.
             if (!frame || (*frame && !take(std::move(**frame)))) return finish(0, {});
             if (!*frame) break;
         }
@@ -117,6 +123,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
         case FrameType::in:
             if (input_ended) return false;
             to_worker += frame.payload;
+            // More than its credit: a client that does not count could fill our memory.
             return to_worker.size() <= kInputCredit;
         case FrameType::in_end: input_ended = true; return true;
         case FrameType::taken: return take_allowance(frame);
@@ -131,6 +138,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
     bool take_allowance(const Frame& frame)
     {
         const auto more = decode_credit(frame);
+        // Never above the whole: it would have taken what it was not sent.
         if (!more || *more > kOutputCredit - allowance) return false;
         allowance += *more;
         await_last_output();
@@ -151,6 +159,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
     {
         const auto steer = decode_steer(frame);
         if (!steer) return false;
+        // Dropped beyond the bound: a worker that does not read loses steering, not the stream.
         if (channel && to_channel.size() < kMostSteering) to_channel += encode_steer(*steer);
         push_channel();
         return true;
@@ -191,6 +200,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
             passed += to_worker.size();
             to_worker.clear();
         }
+        // The workload reads its end of file only when ours is closed.
         if (input_ended && to_worker.empty()) in.reset();
         if (passed > 0 && !closing) {
             to_client += encode_credit(FrameType::credit, static_cast<std::uint32_t>(passed));
@@ -206,6 +216,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
         if (!pipe || closing) return;
         std::string chunk;
         if (allowance == 0) return;
+        // At most the allowance: what is read is sent.
         const Got got = read_some(pipe->fd(), chunk, allowance);
         if (got == Got::end) {
             pipe.reset();
@@ -230,6 +241,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
             auto frame = from_worker.next();
             if (!frame || !*frame) break;
             if ((*frame)->type == FrameType::body) result += (*frame)->payload;
+            // A worker of ours: the last head counts, and what is unknown is passed over.
             if ((*frame)->type != FrameType::head) continue;
             if (const auto head = decode_head((*frame)->payload)) status = head->status;
         }
@@ -253,6 +265,7 @@ struct Stream::State : std::enable_shared_from_this<State> {
     void await_last_output()
     {
         if (!ended || closing) return;
+        // Both at their end: nothing can come behind the result any more.
         if (!out && !err) return send_result();
         timer->after(kLastOutput, later(&State::send_result));
     }
@@ -292,6 +305,7 @@ Result<std::unique_ptr<Stream>> Stream::start(Loop& loop, std::unique_ptr<Loop::
 {
     auto state = std::make_shared<State>(std::move(worker.process), std::move(end));
     std::unique_ptr<Stream> stream(new Stream(state));
+    // What fails from here on closes the worker's ends, and so ends it.
     state->timer = loop.timer();
     state->channel = TRY(loop.watch(std::move(worker.channel)));
     state->in = TRY(loop.watch(std::move(worker.in)));
@@ -301,6 +315,7 @@ Result<std::unique_ptr<Stream>> Stream::start(Loop& loop, std::unique_ptr<Loop::
     state->from_client.feed(received);
     state->to_client = render_switching();
     state->arm();
+    // On turns of their own: `end` must not be called before this has returned.
     loop.soon(state->later(&State::push_client));
     loop.soon(state->later(&State::take_frames));
     return stream;

@@ -13,7 +13,8 @@ namespace sandbox::control {
 
 // An upgraded connection: frames of the client on one side, pipes of a worker on the other. What
 // one side does not take is not read from the other: standard input by credit, output because no
-// more is read while the client has some to take.
+// more is read while the client has some to take. One thread, the loop's; the loop must outlive it.
+// Nothing here blocks.
 class Stream {
 public:
     // `end` is called once from the loop: the answer's status and body, or status 0 when the

@@ -19,6 +19,7 @@ namespace sandbox::control {
 
 namespace {
 
+// A fixed number, so that what runs in a worker needs to know no descriptor.
 constexpr int kChannel = 3;  // behind the standard streams
 
 // Answers as frames. A channel that nobody reads any more ends the worker: its client is gone.
@@ -26,6 +27,7 @@ class ChannelSink final : public AnswerSink {
 public:
     void begin(int status, std::string_view type, Form form) override
     {
+        // Only the first: a failure after the first line is told in the body.
         if (begun_) return;
         begun_ = true;
         send(FrameType::head, encode(Head{status, std::string(type), form}));
@@ -33,6 +35,7 @@ public:
     bool body(std::string_view bytes) override
     {
         while (!bytes.empty()) {
+            // In pieces: the daemon takes no larger frames.
             const std::string_view piece = bytes.substr(0, kMostFrameBytes);
             bytes.remove_prefix(piece.size());
             if (!send(FrameType::body, piece)) return false;
@@ -63,6 +66,7 @@ public:
             }
             std::array<char, 4096> bytes{};
             const ssize_t count = recv(kChannel, bytes.data(), bytes.size(), MSG_DONTWAIT);
+            // Nobody would hear the answer; verbs that began are the ledger's to bring to an end.
             if (count == 0) _exit(0);  // the daemon is gone
             if (count < 0) return std::nullopt;
             cutter_.feed({bytes.data(), static_cast<std::size_t>(count)});
@@ -89,6 +93,7 @@ void settle(const ChildEnds& ends, Outlive outlive)
 {
     if (outlive == Outlive::no) prctl(PR_SET_PDEATHSIG, SIGKILL);
     // Above what is about to be overwritten.
+    // One that is below 4 would be overwritten before it was put in place.
     const int channel = fcntl(ends.channel, F_DUPFD, 10);
     const int null = open("/dev/null", O_RDWR);
     const int high = fcntl(null, F_DUPFD, 10);
@@ -101,9 +106,11 @@ void settle(const ChildEnds& ends, Outlive outlive)
     // Without a stream the daemon's own: a failed assertion shows where its log goes.
     if (err >= 0) dup2(err, STDERR_FILENO);
     dup2(channel, kChannel);
+    // Listening sockets, other clients and their workers: none of it is this call's.
     sys::close_range(kChannel + 1, ~0U);
     fcntl(kChannel, F_SETFD, FD_CLOEXEC);
     struct sigaction plain{};
+    // A fork keeps the daemon's handlers, and those would write to the daemon's descriptors.
     plain.sa_handler = SIG_DFL;
     for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &plain, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
@@ -117,6 +124,7 @@ void run_call(Call call, const Work& work)
     ChannelSteering steering;
     ChannelSink sink;
     if (call.upgraded) {
+        // A terminal is always read: its keys come that way.
         call.console.in = call.input || call.console.terminal ? STDIN_FILENO : -1;
         call.console.out = STDOUT_FILENO;
         call.console.err = STDERR_FILENO;
@@ -143,6 +151,7 @@ Result<Streams> make_streams()
 Result<Worker> fork_worker(Streams streams, Outlive outlive, const std::function<void()>& body)
 {
     sys::SocketPair pair = TRY(sys::socket_pair(sys::SocketType::stream));
+    // No exec: the worker is this very program, with what it has in memory.
     sys::CloneResult child = TRY(sys::clone_process({}));
     if (child.pid == 0) {
         settle({pair.second.get(), streams.in.read.get(), streams.out.write.get(),
@@ -162,6 +171,7 @@ Result<Worker> start_worker(const Call& call, const Work& work)
 {
     Streams streams;
     if (call.upgraded) streams = TRY(make_streams());
+    // A quick verb that began must not be cut by a restart of the daemon.
     const Outlive outlive = call.duration == Duration::quick ? Outlive::yes : Outlive::no;
     return fork_worker(std::move(streams), outlive, [&] { run_call(call, work); });
 }

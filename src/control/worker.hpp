@@ -27,15 +27,17 @@ struct Worker {
 
 using Work = std::function<void(const Call& call, AnswerSink& sink)>;
 
-// Requires: the caller has one thread. A long-lasting call ends with the daemon (PR_SET_PDEATHSIG), a
-// quick one by itself; what either launched goes on.
+// Requires: the caller has one thread. A long-lasting call ends with the daemon (PR_SET_PDEATHSIG,
+// prctl(2)), a quick one by itself; what either launched goes on. The caller reaps the process.
+// Errors: those of fork and socketpair; nothing runs then.
 [[nodiscard]] Result<Worker> start_worker(const Call& call, const Work& work);
 
 // Any other task of the daemon that may block; `task` writes what it likes to the channel and
 // returns when that is closed.
 [[nodiscard]] Result<Worker> start_task(const std::function<void(int channel)>& task);
 
-// What a worker's answer begins with, as a head frame's payload.
+// What a worker's answer begins with, as a head frame's payload. Between two processes of one
+// release: strict.
 struct Head {
     int status = 500;
     std::string type;
