@@ -10,13 +10,16 @@
 #include "probe/probe.hpp"
 #include "sys/fd.hpp"
 
-// Steps of looking at an artifact, for the checks (in their children).
+// Steps of looking at an artifact, for the checks (in their children). Nothing is kept open beyond
+// the child.
 namespace sandbox::probe {
 
 struct OpenArtifact {
     sys::UniqueFd executable;  // a crun is a sealed memfd, others the file itself
     std::string digest;
 };
+// What is opened is what is hashed, and for crun also what is executed. denied kinds and owners:
+// sys::check_executable.
 [[nodiscard]] Result<OpenArtifact> open_artifact(Tool tool, const std::string& path);
 
 // Runs `--version`: to be called in a disposable child.

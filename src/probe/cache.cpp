@@ -20,12 +20,15 @@ namespace sandbox::probe {
 namespace {
 
 constexpr const char* kFile = "probe.json";
+// A snapshot has some fifty facts of a few hundred bytes; anything larger is not ours.
 constexpr std::size_t kMostBytes = 256U << 10;
+// Part of the key: a release that reads facts differently must not believe an older one's.
 constexpr std::string_view kVersion = "1";
 
 std::string setting_text(const ArtifactSetting& setting)
 {
     std::string text = setting.path;
+    // Control characters as separators: no path or digest of ours holds them.
     if (setting.pin) text += fmt::format("\x1f{}\x1f{}", setting.pin->version, setting.pin->sha256);
     return text;
 }
@@ -46,6 +49,7 @@ std::string make_key(const ProbeSettings& settings, const std::string& boot_id)
 {
     std::string key = fmt::format("{}\x1e{}\x1e{}\x1e", kVersion, boot_id, geteuid());
     for (const ArtifactSetting* setting :
+         // Each by path, pin and file: an upgrade of any of them makes the cache a stranger.
          {&settings.runtime, &settings.init, &settings.shim, &settings.vmm, &settings.virtiofsd,
           &settings.guest_kernel, &settings.guest_initrd}) {
         key += fmt::format("{}\x1f{}\x1e", setting_text(*setting), file_text(setting->path));
@@ -80,6 +84,7 @@ std::optional<facts::CapabilitySnapshot> load_cache(const std::string& run_dir,
                                                     const ProbeSettings& settings,
                                                     std::chrono::seconds max_age)
 {
+    // O_NOFOLLOW: RUN is ours, but what lies in it is still judged.
     const auto file = sys::open_file(run_dir + "/" + kFile,
                                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (!file || !is_ours(file->get())) return std::nullopt;
@@ -97,6 +102,7 @@ std::optional<facts::CapabilitySnapshot> load_cache(const std::string& run_dir,
     const std::int64_t age = boot_seconds() - time->get<std::int64_t>();
     if (age < 0 || age > max_age.count()) return std::nullopt;
     if (key->get_ref<const std::string&>() != make_key(settings, *boot)) return std::nullopt;
+    // A snapshot that does not decode is no cache.
     auto decoded = facts::snapshot_from_json(*snapshot);
     if (!decoded) return std::nullopt;
     return *std::move(decoded);
@@ -112,6 +118,7 @@ Status store_cache(const std::string& run_dir, const ProbeSettings& settings,
     const std::string text = TRY(canon::serialize(json));
     const auto dir = TRY(sys::open_dir(run_dir));
     // A cache needs no fsync: rename makes it whole or absent for every reader of this boot.
+    // The pid, so that two processes do not write one file.
     const std::string temporary = fmt::format("{}.{}", kFile, getpid());
     static_cast<void>(sys::unlink_at(dir.get(), temporary));
     TRY_VOID(sys::write_file_at(dir.get(), temporary, text, 0600));
@@ -121,6 +128,7 @@ Status store_cache(const std::string& run_dir, const ProbeSettings& settings,
 facts::CapabilitySnapshot cached_probe(const std::string& run_dir, const ProbeSettings& settings)
 {
     if (auto cached = load_cache(run_dir, settings)) {
+        // A cached snapshot is judged once more where a launch would hurt itself on a stale one.
         if (recheck_critical(*cached)) return *std::move(cached);
     }
     facts::CapabilitySnapshot fresh = probe(settings);

@@ -10,6 +10,7 @@ namespace sandbox::probe {
 namespace {
 
 // Debian 12 ships 1.8.1 (1.8.1-1+deb12u1): the version every test of ours runs with.
+// Exact versions: a patch release may change what the driver relies on.
 constexpr std::array<std::string_view, 1> kCertifiedCrun{"1.8.1"};
 
 // Debian 12's QEMU (1:7.2+dfsg-7+deb12u18): boots our guests under TCG and nested SVM.
@@ -44,6 +45,7 @@ std::span<const std::string_view> versions_of(std::string_view tool)
 std::uint64_t take_part(std::string_view& text)
 {
     std::uint64_t value = 0;
+    // Saturates instead of wrapping: a version of twenty digits is larger than any of ours.
     while (!text.empty() && text.front() >= '0' && text.front() <= '9') {
         if (value < UINT64_MAX / 16)
             value = value * 10 + static_cast<std::uint64_t>(text.front() - '0');

@@ -7,6 +7,7 @@
 #include <vector>
 
 // What we know of released versions of the tools we run. Tables, no look-ups: updated by release.
+// Pure.
 namespace sandbox::probe {
 
 struct Advisory {

@@ -29,11 +29,13 @@ namespace {
 namespace cgroup = sys::cgroup;
 namespace name = facts::name;
 
+// No launch uses such a name: is_sandbox_id() wants 32 hex digits.
 constexpr std::string_view kProbePrefix = "sandbox-probe-";
 constexpr const char* kMemberName = "sandbox-probe";  // at most 15 bytes: TASK_COMM_LEN
 // Microseconds on an idle host. A busy one is no reason to say for ten minutes that it cannot kill.
 constexpr Millis kFreezeLimit{2'000};
 constexpr Millis kRemoveLimit{2'000};
+// Large enough for a fresh cgroup's own pages, small enough for any host.
 constexpr std::string_view kTestMemory = "67108864";  // 64 MiB, a whole number of any page size
 
 struct Limit {
@@ -45,6 +47,8 @@ struct Limit {
     std::string_view v2_file;
     std::string_view v2_value;
 };
+// Values that every kernel takes and none has by default, so that reading them back proves
+// something.
 constexpr std::array<Limit, 5> kLimits{{
     {name::kCgroupMemory, "memory", "memory", "memory.limit_in_bytes", kTestMemory, "memory.max",
      kTestMemory},
@@ -63,6 +67,7 @@ std::string_view text_of(cgroup::Version version)
 const cgroup::Hierarchy* carrier(const cgroup::Host& host, const Limit& limit,
                                  std::string& controller)
 {
+    // v1 first, as everywhere: where both have the word, v1 has the controller.
     for (const std::string_view candidate : {limit.v1_controller, limit.controller}) {
         if (const auto* hierarchy = host.with(candidate)) {
             controller = candidate;
@@ -78,6 +83,7 @@ Result<std::string> try_setting(const cgroup::CgroupTree& tree, const cgroup::Se
     cgroup::Setting setting = wanted;
     // cpuset: any other list might name a CPU that is offline or not ours.
     if (setting.value.empty()) setting.value = TRY(tree.read(setting.controller, setting.file));
+    // v2 shows an empty cpuset.cpus until it is set; the effective one is what it inherits.
     if (setting.value.empty()) {
         setting.value = TRY(tree.read(setting.controller, setting.file + ".effective"));
     }
@@ -94,6 +100,8 @@ Finding check_limit(const cgroup::Host& host, const std::string& path, const Lim
         return missing(fmt::format("no hierarchy has the {} controller", limit.controller));
     }
     const std::array<std::string, 1> controllers{controller};
+    // Made for real: a hierarchy that is mounted may still refuse us (permissions, delegation, no
+    // CPUs).
     const auto tree = cgroup::CgroupTree::create(host, path, controllers);
     if (!tree) return missing(tree.error().message());
     const bool v1 = hierarchy->version == cgroup::Version::v1;
@@ -102,6 +110,7 @@ Finding check_limit(const cgroup::Host& host, const std::string& path, const Lim
     auto done = try_setting(*tree, setting);
     if (!done && v1 && limit.fact == name::kCgroupIo) {
         // Kernels without CFQ spell the weight as BFQ's.
+        // blkio.weight went with CFQ in Linux 5.0; BFQ's file has a prefix.
         setting.file = "blkio.bfq.weight";
         done = try_setting(*tree, setting);
     }
@@ -132,6 +141,7 @@ Result<sys::Pidfd> start_member(const cgroup::CgroupTree& tree)
     const auto handles = TRY(tree.join_handles());
     const auto tasks = handles.task_numbers();
     auto ready = TRY(sys::make_pipe());
+    // As the launcher does: v2 by CLONE_INTO_CGROUP, v1 by writing itself.
     auto member = TRY(sys::clone_process({.cgroup_dir = handles.dir.get()}));
     if (member.pid == 0) {
         // Should the prober be killed: this one dies with it, or once it is thawed, and is known.
@@ -140,6 +150,7 @@ Result<sys::Pidfd> start_member(const cgroup::CgroupTree& tree)
         const int problem = cgroup::join_self(tasks);
         const char byte = problem == 0 ? 'j' : 'f';
         static_cast<void>(!write(ready.write.get(), &byte, 1));
+        // Until it is killed: being killed is the second half of the check.
         while (problem == 0) pause();
         _exit(EXIT_FAILURE);
     }
@@ -171,6 +182,7 @@ void check_members(const Reporter& out, const cgroup::Host& host, const std::str
     if (controllers.empty() && host.v2() == nullptr)
         return report_gap("no freezer, no v2 hierarchy");
     const std::array<std::string, 1> pids{"pids"};
+    // v2 needs any controller to make the folder; pids is the one that every launch uses.
     const auto tree = cgroup::CgroupTree::create(
         host, path, controllers.empty() ? std::span<const std::string>(pids) : controllers);
     if (!tree) return report_gap(tree.error().message());
@@ -185,6 +197,7 @@ void check_members(const Reporter& out, const cgroup::Host& host, const std::str
         out.report(name::kCgroupFreezer,
                    found(version, "a member was frozen, seen frozen, and thawed"));
     }
+    // Also after a freeze that failed: the member must not be left.
     const Status killed = tree->kill_all(sys::Deadline::after(kFreezeLimit));
     const auto end = member->wait_exit(sys::Deadline::after(kFreezeLimit));
     if (!killed || !end || !*end) {
@@ -235,6 +248,7 @@ std::string own_cgroup(const cgroup::Host& host)
     const auto self = sys::ProcDir::self();
     const auto lines = self ? self->cgroup() : Result<std::vector<sys::CgroupLine>>{};
     if (!lines || host.v2() == nullptr) return {};
+    // Line 0:: is the v2 hierarchy, cgroups(7).
     for (const sys::CgroupLine& line : *lines) {
         if (line.hierarchy == 0) return line.path;
     }
@@ -245,6 +259,7 @@ std::string own_cgroup(const cgroup::Host& host)
 bool is_delegated(const std::string& folder)
 {
     char value = 0;
+    // trusted.* where the kernel supports it and we may read it, user.* where not.
     for (const char* attribute : {"trusted.delegate", "user.delegate"}) {
         if (getxattr(folder.c_str(), attribute, &value, 1) == 1 && value == '1') return true;
     }
@@ -258,6 +273,7 @@ bool is_stale(std::string_view folder)
     folder.remove_prefix(kProbePrefix.size());
     const auto [end, error] = std::from_chars(folder.data(), folder.data() + folder.size(), pid);
     if (error != std::errc{} || end != folder.data() + folder.size() || pid <= 0) return false;
+    // Gone for certain: EPERM would mean that somebody is there.
     return kill(pid, 0) != 0 && errno == ESRCH;
 }
 
@@ -299,6 +315,7 @@ CgroupParent choose_cgroup_parent(const ProbeSettings& settings)
 {
     if (settings.cgroup_parent) return {*settings.cgroup_parent, "the operator's cgroup_parent"};
     const auto host = cgroup::detect();
+    // A delegated unit counts on v2 only: v1 cannot be delegated safely.
     if (host && host->layout == cgroup::Layout::v2) {
         const std::string own = own_cgroup(*host);
         if (own.size() > 1 && is_delegated(host->v2()->mount + own)) {
@@ -320,6 +337,7 @@ std::string probe_cgroup_path(const std::string& parent)
 
 void sweep_cgroups(const std::string& probe_cgroup)
 {
+    // In the caller, after every child has ended: what a killed child left behind.
     const auto host = cgroup::detect();
     if (!host) return;
     remove_cgroup(*host, probe_cgroup, Whose::own);

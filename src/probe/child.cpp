@@ -34,7 +34,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMostReport = 256U << 10;  // a child tells a few KiB
+// Of one program; evidence quotes its first line.
 constexpr std::size_t kMostOutput = 64U << 10;
+// Behind the standard streams, as crun's --preserve-fds counts.
 constexpr int kReportDescriptor = 3;
 // A killed process in an uninterruptible wait is not waited for longer.
 constexpr milliseconds kReapLimit{1000};
@@ -77,6 +79,7 @@ enum class Namespaces { shared, own };
 
 [[noreturn]] void run_child(const Task& task, int report, Namespaces namespaces)
 {
+    // Before anything else: from here on the child cannot outlive its parent.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     default_signals();
     // dup3 refuses equal numbers; the pipe may already be where it belongs.
@@ -84,7 +87,9 @@ enum class Namespaces { shared, own };
     // Nothing of the program stays open here: no lock, socket or ledger of its.
     sys::close_range(kReportDescriptor + 1, ~0U);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    // A check that prints, or a program it runs, must not reach the caller's terminal.
     for (int number = 0; number < kReportDescriptor; ++number) dup2(null, number);
+    // What a check makes is nobody else's to read.
     umask(077);
     if (namespaces == Namespaces::own) {
         // Private first: what a check mounts must not propagate to the host. A /proc of the new
@@ -110,10 +115,12 @@ Running start(const Task& task)
         running.end = "no child: " + pipe.error().message();
         return running;
     }
+    // From here to the child's own default_signals() none is delivered.
     const SignalsBlocked blocked;
     // Exit signal 0: no SIGCHLD reaches handlers of the program, and its own wait loops do not see
     // this child.
     Namespaces namespaces = Namespaces::own;
+    // A pid namespace makes the child PID 1: killing it kills whatever it started, at once.
     auto child = sys::clone_process({.flags = CLONE_NEWPID | CLONE_NEWNS, .exit_signal = 0});
     // Without CAP_SYS_ADMIN the check runs in our namespaces; the parent-death signal then has to
     // end what it started.
@@ -153,6 +160,7 @@ std::string describe_end(const siginfo_t& info)
 
 void reap(Running& running)
 {
+    // It has closed its pipe or was killed: this is a moment.
     static_cast<void>(
         sys::poll_one(running.process.get(), POLLIN, sys::Deadline::after(kReapLimit)));
     siginfo_t info{};
@@ -169,6 +177,7 @@ void reap(Running& running)
 // Reads what the children say until each has closed its pipe or time is up; then ends the late.
 void collect(std::vector<Running>& children, milliseconds deadline)
 {
+    // One deadline for all: they run side by side.
     const auto limit = sys::Deadline::after(deadline);
     while (true) {
         std::vector<pollfd> waiting;
@@ -191,6 +200,7 @@ void collect(std::vector<Running>& children, milliseconds deadline)
     // PID 1 of its namespace: the kernel ends everything in there with it.
     for (Running& child : children) {
         if (!child.report || !child.process) continue;
+        // By pidfd: the number may be another's by now.
         syscall(SYS_pidfd_send_signal, child.process.get(), SIGKILL, nullptr, 0);
         child.end = fmt::format("the check did not end within {} ms and was killed",
                                 deadline.count());
@@ -213,8 +223,10 @@ void parse_report(const Running& child, std::map<std::string, facts::Fact>& fact
             if (cut != std::string_view::npos) line.remove_prefix(cut + 1);
         }
         const auto& names = child.task->names;
+        // Only what the task announced: a check cannot overwrite another's fact.
         if (fields.size() != 4 || std::ranges::find(names, fields[0]) == names.end()) continue;
         facts::Fact fact;
+        // Anything else is a gap: a word that we do not know promises nothing.
         fact.status = fields[1] == "ok"     ? facts::FactStatus::ok
                       : fields[1] == "note" ? facts::FactStatus::note
                                             : facts::FactStatus::gap;
@@ -253,6 +265,7 @@ void Reporter::report(std::string_view name, const Finding& finding) const
                                          escaped(finding.evidence));
     std::size_t done = 0;
     while (done < line.size()) {
+        // Nobody reads any more: the parent gave up on this child.
         const ssize_t put = write(descriptor_, line.data() + done, line.size() - done);
         if (put < 0 && errno != EINTR) return;
         if (put > 0) done += static_cast<std::size_t>(put);
@@ -270,6 +283,7 @@ std::map<std::string, facts::Fact> run_tasks(const std::vector<Task>& tasks, mil
         if (child.process) reap(child);
         parse_report(child, facts);
         for (const std::string_view name : child.task->names) {
+            // The first answer stands: a later gap cannot take a finding back.
             if (facts.contains(std::string(name))) continue;
             facts::Fact gap;
             gap.evidence = fmt::format("{}: {}", child.task->label, child.end);
@@ -281,6 +295,7 @@ std::map<std::string, facts::Fact> run_tasks(const std::vector<Task>& tasks, mil
 
 int in_process(const std::function<int()>& body)
 {
+    // fork, not clone_process: a child of the child, which is single-threaded as well.
     const pid_t child = fork();
     if (child < 0) return -1;
     if (child == 0) {
@@ -311,6 +326,7 @@ namespace {
         dup2(program.passed, kReportDescriptor);
     }
     if (chdir(program.cwd.c_str()) != 0) _exit(126);
+    // Before exec, in a process of one thread: allocation is fine here.
     std::vector<char*> arguments;
     for (const std::string& argument : program.argv) {
         arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -320,6 +336,7 @@ namespace {
     char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
     char locale[] = "LC_ALL=C";
     char* environment[] = {path, locale, nullptr};
+    // The open file, not a path: what was hashed is what runs.
     fexecve(program.executable, arguments.data(), environment);
     _exit(127);
 }

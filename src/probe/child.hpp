@@ -11,8 +11,8 @@
 #include "facts/facts.hpp"
 
 // Disposable children: each active check runs in one, so that a hang, a crash or a half-made mount
-// ends with the child. The caller is single-threaded (sys::clone_process). As root a child is PID 1 of its own pid and mount namespaces: killing it
-// kills all it started and unmounts all it mounted.
+// ends with the child. The caller is single-threaded (sys::clone_process). As root a child is PID 1
+// of its own pid and mount namespaces: killing it kills all it started and unmounts all it mounted.
 namespace sandbox::probe {
 
 // One fact as a check found it.
@@ -22,6 +22,7 @@ struct Finding {
     std::string evidence;
 };
 
+// ok, gap and note, with what was seen; `missing` has no value by nature.
 Finding found(std::string value, std::string evidence);
 Finding missing(std::string evidence);
 Finding noted(std::string value, std::string evidence);
@@ -39,14 +40,16 @@ private:
     int descriptor_;  // not owned: the write end of the report pipe
 };
 
+// One subject. A child each: what hangs takes no other subject with it.
 struct Task {
     std::string label;  // for evidence: "namespaces"
     std::vector<std::string_view> names;  // facts it must report; others are dropped
     std::function<void(const Reporter&)> body;  // runs in the child, which then exits
 };
 
-// Runs the tasks side by side, each for at most `deadline` of boot time, and reaps every child.
-// A name that its task did not report is a gap that says how the child ended.
+// Runs the tasks side by side, each for at most `deadline` of boot time, and reaps every child. A
+// name that its task did not report is a gap that says how the child ended. Never fails: without a
+// child every fact of the task is a gap.
 std::map<std::string, facts::Fact> run_tasks(const std::vector<Task>& tasks,
                                              std::chrono::milliseconds deadline);
 

@@ -30,7 +30,7 @@ namespace {
 
 namespace name = facts::name;
 
-// Exit statuses of the inner processes; errno values are given as 128 + errno at most 255.
+// Exit statuses of the inner processes.
 enum Step : int { kDone = 0, kApplyFailed = 20, kNotInForce = 21, kRefusedToo = 22 };
 
 // linux/magic.h of 6.9; Debian 12's header is older. Pidfd inodes are unique only on pidfs.
@@ -38,6 +38,7 @@ constexpr long kPidfsMagic = 0x50494446;
 
 Finding check_pidfd()
 {
+    // A child that sleeps: the handle is of a live process, and is seen to end it.
     const pid_t child = fork();
     if (child == 0) {
         pause();
@@ -50,6 +51,7 @@ Finding check_pidfd()
         waitpid(child, nullptr, 0);
         return missing(handle.error().message());
     }
+    // As recovery does it: by the handle alone.
     const Status sent = handle->send_signal(SIGKILL);
     if (!sent) kill(child, SIGKILL);
     const auto end = handle->wait_exit(sys::Deadline::after(Millis{500}));
@@ -67,6 +69,7 @@ Finding check_memfd()
 {
     const std::string program = tiny_exit_program();
     if (program.empty()) return missing("no test program for this architecture");
+    // As the pin is used: sealed first, executed afterwards.
     const auto file = sys::sealed_memfd("sandbox-probe", program);
     if (!file) return missing(file.error().message());
     // Seals first: an executable memfd that could be written is no pin.
@@ -84,6 +87,7 @@ Finding check_memfd()
 
 Finding check_no_new_privs()
 {
+    // In a process of its own: it cannot be taken back.
     const int status = in_process([]() -> int {
         if (sys::set_no_new_privs() != 0) return kApplyFailed;
         const auto self = sys::ProcDir::self();
@@ -102,6 +106,7 @@ int try_filter()
     const auto arch = sys::seccomp::native_arch();
     if (!arch) return kApplyFailed;
     const auto program = sys::seccomp::compile(sys::seccomp::Profile::standard, *arch);
+    // Opened before the filter is loaded: opening may be what it refuses.
     const auto self = sys::ProcDir::self();
     if (!self || sys::seccomp::load(program) != 0) return kApplyFailed;
     // Size and flags are valid: only the filter can make this fail with ENOSYS.
@@ -112,6 +117,7 @@ int try_filter()
     if (syscall(SYS_bpf, 0, nullptr, 0) != -1 || errno != EPERM) return kNotInForce;
     const auto now = self->status();
     if (!now) return kRefusedToo;
+    // 2 is filter mode, proc(5).
     return now->seccomp == 2 && now->no_new_privs ? kDone : kNotInForce;
 }
 
@@ -129,6 +135,7 @@ int try_landlock(int abi)
 {
     sys::LandlockRules rules;
     rules.abi = abi;
+    // Everything this kernel can handle: a part would prove only that part.
     rules.handled_fs = sys::landlock::all_fs(abi);
     rules.handled_net = sys::landlock::all_net(abi);
     rules.scopes = sys::landlock::all_scopes(abi);
@@ -166,6 +173,7 @@ Task confinement_task()
         out.report(name::kMemfdSeal, check_memfd());
         out.report(name::kNoNewPrivileges, check_no_new_privs());
         out.report(name::kLandlock, check_landlock());
+        // Last: a filter that is stricter than meant would spoil what comes after it.
         out.report(name::kSeccomp, check_seccomp());
     };
     return task;

@@ -15,8 +15,10 @@ namespace {
 namespace name = facts::name;
 using Facts = std::map<std::string, facts::Fact>;
 
+// A fact by its name; nothing is touched here.
 const facts::Fact& fact_of(const Facts& facts, std::string_view fact)
 {
+    // A fact that is not there is a gap, never an oversight.
     static const facts::Fact kUnknown{facts::FactStatus::gap, {}, "not probed"};
     const auto entry = facts.find(std::string(fact));
     return entry == facts.end() ? kUnknown : entry->second;
@@ -35,6 +37,7 @@ Finding not_configured(std::string_view driver)
 Finding judge_oci(const ProbeSettings& settings, const Facts& facts)
 {
     if (!is_configured(settings, "oci")) return not_configured("oci");
+    // All of them: a driver that starts and then fails is worse than one that is refused.
     constexpr std::array<std::string_view, 6> kNeeded{
         name::kOciRuntimePath, name::kOciRuntimeVersion, name::kOciRuntimePinned,
         name::kOciFdPassing,   name::kInitDigest,        name::kShimDigest};
@@ -97,6 +100,7 @@ Finding judge_pins(const ProbeSettings& settings)
 
 Finding judge_without_microvm(const ProbeSettings& settings, const Facts& facts)
 {
+    // Both reasons: a person who configures it is told that this alone will not do.
     std::string why = is_configured(settings, "microvm")
                           ? "not built in this release"
                           : "not configured, and not built in this release";
@@ -160,6 +164,7 @@ Finding judge_microvm(const ProbeSettings& settings, const Facts& facts)
                              version.value));
 }
 
+// After all checks: it reads what they have found.
 void derive_drivers(const ProbeSettings& settings, Facts& facts)
 {
     put_guests(settings, facts);
@@ -167,6 +172,7 @@ void derive_drivers(const ProbeSettings& settings, Facts& facts)
     put(facts, name::kDriverMicrovm,
         kMicrovmStarts ? judge_microvm(settings, facts) : judge_without_microvm(settings, facts));
     put(facts, name::kDriverNative, judge_native(settings, facts));
+    // Also this: a default that names no driver must not be found out at the launch.
     put(facts, name::kDefaultDriver,
         is_configured(settings, settings.default_driver)
             ? found(settings.default_driver, "default_driver of the operator's config")

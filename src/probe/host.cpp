@@ -51,6 +51,7 @@ Finding note_of(const std::string& path, std::string_view absent)
 {
     std::string problem;
     const auto text = kernel_text(path, problem);
+    // A file that is missing is a fact too, not a failure of the probe.
     if (!text) return noted(std::string(absent), problem);
     return noted(*text, fmt::format("{} says {}", path, *text));
 }
@@ -67,6 +68,7 @@ Finding privilege()
 {
     const auto caps = sys::get_caps();
     const bool admin = caps && (caps->effective & (sys::CapSet{1} << CAP_SYS_ADMIN)) != 0;
+    // Uid 0 alone is not enough: a container's root may lack CAP_SYS_ADMIN.
     if (geteuid() == 0 && admin) return found("root", "effective uid 0 with CAP_SYS_ADMIN");
     return found("user", fmt::format("effective uid {}, CAP_SYS_ADMIN {}", geteuid(),
                                      admin ? "held" : "not held"));
@@ -83,11 +85,13 @@ enum class Helper { plain, privileged };
 
 Finding find_helper(std::string_view program, Helper kind)
 {
+    // Not PATH: what an operator's shell finds is not what the shim would run.
     constexpr std::array<std::string_view, 4> kFolders{"/usr/bin", "/usr/sbin", "/bin", "/sbin"};
     for (const std::string_view folder : kFolders) {
         const std::string path = fmt::format("{}/{}", folder, program);
         struct stat status{};
         if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+        // The owner's bit is enough: we are root, or the file is root's.
         if ((status.st_mode & S_IXUSR) == 0) continue;
         if (kind == Helper::privileged && !is_privileged_helper(path, status)) {
             return missing(path + " is neither setuid root nor holds file capabilities");
@@ -106,6 +110,7 @@ Finding mitigations()
     if (!names) return noted("unknown", names.error().message());
     std::vector<std::string> open;
     std::string problem;
+    // The kernel's own words: "Vulnerable", "Mitigation: …", "Not affected".
     for (const std::string& entry : *names) {
         const auto text = kernel_text(folder + "/" + entry, problem);
         if (text && text->starts_with("Vulnerable")) open.push_back(entry);
@@ -130,6 +135,7 @@ Finding alternatives()
     const std::string folder = "/etc/alternatives";
     struct stat status{};
     if (lstat(folder.c_str(), &status) != 0) return noted("absent", errno_text("lstat"));
+    // As config files are judged: whoever may write it decides what /usr/bin/awk is.
     const bool ours = S_ISDIR(status.st_mode) && status.st_uid == 0 && (status.st_mode & 022) == 0;
     return ours ? found(folder, "a folder of root's that nobody else may write")
                 : noted("absent", folder + " is no folder, or others may write it");
@@ -138,6 +144,7 @@ Finding alternatives()
 Finding core_pattern()
 {
     Finding note = note_of("/proc/sys/kernel/core_pattern", "absent");
+    // A pipe starts a host program with the crashing process's data, core(5).
     if (note.value != "absent") note.value = note.value.starts_with('|') ? "pipe" : "file";
     return note;
 }
@@ -156,6 +163,7 @@ void put_machine(Facts& facts)
     put(facts, name::kMemoryTotal,
         noted(std::to_string(std::uint64_t{memory.totalram} * memory.mem_unit), "sysinfo"));
     put(facts, name::kOnlineCpus, note_of("/sys/devices/system/cpu/online", ""));
+    // The launcher's hard limit is the most that a sandbox can be given.
     const auto files = sys::get_rlimit(RLIMIT_NOFILE);
     put(facts, name::kRlimitNofile,
         files ? noted(std::to_string(files->hard), "getrlimit")
@@ -169,6 +177,7 @@ std::map<std::string, facts::Fact> host_facts()
     Facts facts;
     put_machine(facts);
     using sys::seccomp::Profile;
+    // Facts, so that the resolver can put the digest into the plan without asking anybody.
     put(facts, name::kSeccompRulesDefault,
         found(sys::seccomp::rules_digest(Profile::standard), "digest of the built-in rules"));
     put(facts, name::kSeccompRulesStrict,

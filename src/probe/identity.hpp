@@ -7,7 +7,7 @@
 
 #include "base/result.hpp"
 
-// Which file stands behind an artifact, exactly.
+// Which file stands behind an artifact, exactly. Blocks for at most the deadline.
 namespace sandbox::probe {
 
 enum class Tool {
@@ -23,9 +23,9 @@ struct ArtifactIdentity {
     std::string sha256;   // "sha256:…"
 };
 
-// In a disposable child: reads and hashes the file through one descriptor, then asks crun, qemu
-// or virtiofsd for its version, crun from a sealed copy of the very bytes that were hashed. A program must be
-// regular, executable, owned by root or us, and writable by nobody else.
+// In a disposable child: reads and hashes the file through one descriptor, then asks crun, qemu or
+// virtiofsd for its version, crun from a sealed copy of the very bytes that were hashed. A program
+// must be regular, executable, owned by root or us, and writable by nobody else.
 [[nodiscard]] Result<ArtifactIdentity> identify(Tool tool, const std::string& path,
                                                 std::chrono::milliseconds deadline);
 

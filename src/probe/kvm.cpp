@@ -25,6 +25,8 @@ namespace {
 
 // Guest-physical layout, below 64 KiB. Intel SDM vol. 3: 4-level paging 4.5, IDT gates 6.14.1.
 constexpr std::size_t kMemory = 0x10000;
+// Page tables, descriptor tables and code in pages of their own, so that a stray write hits only
+// one.
 constexpr std::uint64_t kPml4 = 0x1000;
 constexpr std::uint64_t kPdpt = 0x2000;
 constexpr std::uint64_t kPageDirectory = 0x3000;
@@ -72,6 +74,7 @@ void write_guest(unsigned char* memory)
     std::memcpy(memory + kHandler, kHandlerCode, sizeof kHandlerCode);
 }
 
+// Types of segment descriptors (Intel SDM vol. 3, 3.4.5.1).
 enum class SegmentKind : std::uint8_t { data = 3, code = 11 };  // read-write; execute-read
 
 kvm_segment segment(std::uint16_t selector, SegmentKind kind)
@@ -81,6 +84,7 @@ kvm_segment segment(std::uint16_t selector, SegmentKind kind)
     value.selector = selector;
     value.type = static_cast<std::uint8_t>(kind);
     value.present = 1;
+    // s: a code or data segment; g: the limit counts pages of 4 KiB.
     value.s = 1;
     value.g = 1;
     value.l = kind == SegmentKind::code ? 1 : 0;
@@ -97,18 +101,22 @@ bool enter_long_mode(int vcpu, std::string& problem)
     }
     special.cs = segment(8, SegmentKind::code);
     special.ds = special.es = special.fs = special.gs = special.ss = segment(16, SegmentKind::data);
+    // Intel SDM vol. 3, 26.3.1.2: the guest's TR must be a busy TSS.
     special.tr.type = 11;  // busy 64-bit TSS: VMX refuses to enter without one
     special.tr.present = 1;
     special.tr.limit = 0x67;
+    // Limits are sizes less one: three descriptors of 8 bytes, 33 gates of 16.
     special.gdt = {kGdt, 23, {}};
     special.idt = {kIdt, (kSoftInterrupt + 1) * 16 - 1, {}};
     special.cr3 = kPml4;
+    // CR4.PAE and EFER.LME with CR0.PG make long mode (Intel SDM vol. 3, 9.8.5).
     special.cr4 = 1U << 5;            // PAE
     special.cr0 = 1U << 31 | 1U << 5 | 1U << 4 | 1;  // PG, NE, ET, PE
     special.efer = 1U << 8 | 1U << 10;               // LME, LMA
     kvm_regs registers{};
     registers.rip = kCode;
     registers.rsp = kStackTop;
+    // Bit 1 is always one (Intel SDM vol. 1, 3.4.3).
     registers.rflags = 2;
     if (ioctl(vcpu, KVM_SET_SREGS, &special) != 0)
         problem = errno_text("KVM_SET_SREGS");
@@ -131,6 +139,7 @@ Guest make_guest(const std::string& device, std::string& problem)
         problem = errno_text(fmt::format("open {}", device));
         return guest;
     }
+    // 12 since Linux 2.6.22 and for ever (virt/kvm/api.rst, 4.1).
     const int version = ioctl(kvm, KVM_GET_API_VERSION, 0);
     if (version != KVM_API_VERSION) {
         problem = version < 0 ? errno_text("KVM_GET_API_VERSION")
@@ -150,6 +159,7 @@ Guest make_guest(const std::string& device, std::string& problem)
         problem = errno_text("mmap guest memory");
         return guest;
     }
+    // Before the region is registered: the guest starts with everything in place.
     write_guest(static_cast<unsigned char*>(memory));
     kvm_userspace_memory_region region{};
     region.memory_size = kMemory;
@@ -159,6 +169,7 @@ Guest make_guest(const std::string& device, std::string& problem)
         return guest;
     }
     guest.vcpu = ioctl(machine, KVM_CREATE_VCPU, 0);
+    // The shared page with exit reasons, and more behind it.
     const int size = ioctl(kvm, KVM_GET_VCPU_MMAP_SIZE, 0);
     if (guest.vcpu < 0 || size <= 0) {
         problem = errno_text("KVM_CREATE_VCPU");
@@ -173,9 +184,11 @@ Guest make_guest(const std::string& device, std::string& problem)
     return guest;
 }
 
+// Empty: it is there to interrupt.
 void on_alarm(int) {}
 
-// A repeating timer: one signal that came just before KVM_RUN would not end it.
+// A repeating timer: one signal that came just before KVM_RUN would not end it (virt/kvm/api.rst,
+// 4.10).
 void start_alarm(std::chrono::milliseconds limit)
 {
     struct sigaction action{};
@@ -184,6 +197,7 @@ void start_alarm(std::chrono::milliseconds limit)
     itimerval timer{};
     timer.it_value.tv_sec = limit.count() / 1000;
     timer.it_value.tv_usec = limit.count() % 1000 * 1000;
+    // 5 ms: often enough for the shortest limit.
     timer.it_interval.tv_usec = 5000;
     setitimer(ITIMER_REAL, &timer, nullptr);
 }
@@ -194,6 +208,7 @@ std::string module_note()
     return access("/sys/module/kvm_pvm", F_OK) == 0 ? " (kvm_pvm host)" : "";
 }
 
+// How far it came, in the words of the guest's code above.
 std::string stage(const std::string& output)
 {
     if (output.empty()) return "at int3";
@@ -208,6 +223,7 @@ std::string describe_exit(const kvm_run& run, const std::string& output)
         return fmt::format("KVM_EXIT_INTERNAL_ERROR suberror {} {}", run.internal.suberror,
                            stage(output));
     }
+    // What a real fault of a broken KVM looks like.
     if (run.exit_reason == KVM_EXIT_SHUTDOWN) return "triple fault " + stage(output);
     return fmt::format("KVM exit reason {} {}", run.exit_reason, stage(output));
 }
@@ -217,7 +233,9 @@ Finding drive(const Guest& guest, std::chrono::milliseconds limit)
 {
     std::string output;
     const auto end = sys::Deadline::after(limit);
+    // From here on ioctl() is interrupted, again and again.
     start_alarm(limit);
+    // Bounded by the output: a guest that prints for ever is no success.
     while (output.size() <= kWanted.size()) {
         if (ioctl(guest.vcpu, KVM_RUN, 0) != 0) {
             if (errno != EINTR) return missing_errno("KVM_RUN");
@@ -228,6 +246,7 @@ Finding drive(const Guest& guest, std::chrono::milliseconds limit)
         const kvm_run& run = *guest.run;
         if (run.exit_reason == KVM_EXIT_IO && run.io.direction == KVM_EXIT_IO_OUT &&
             run.io.port == kPort && run.io.size == 1) {
+            // One byte: the size was checked just above.
             output += reinterpret_cast<const char*>(&run)[run.io.data_offset];
             continue;
         }
@@ -271,6 +290,7 @@ constexpr std::chrono::milliseconds kGuestLimit{250};
 
 }  // namespace
 
+// In a child like every check: a kvm_pvm host may hang in KVM_RUN.
 Task kvm_task(const ProbeSettings& settings)
 {
     Task task;

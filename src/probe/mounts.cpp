@@ -19,12 +19,14 @@ namespace {
 
 namespace name = facts::name;
 
+// Enough for a few files; it counts as memory.
 constexpr std::uint64_t kScratchSize = 1U << 20;
 // Covered in the child's own mount namespace: the host's /tmp is not touched.
 constexpr const char* kScratch = "/tmp";
 
 Status make_scratch()
 {
+    // First: nothing of the following may reach the host's namespace.
     TRY_VOID(sys::make_all_private());
     const auto scratch = TRY(sys::make_tmpfs(kScratchSize, 0700, {}));
     return sys::attach_tree(scratch.get(), AT_FDCWD, kScratch);
@@ -44,7 +46,8 @@ Result<std::string> try_overlay()
     TRY_VOID(sys::attach_tree(overlay.get(), AT_FDCWD, below("merged")));
     TRY_VOID(sys::unlink_at(AT_FDCWD, below("merged/file")));
     TRY_VOID(sys::write_file_at(AT_FDCWD, below("merged/new"), "upper", 0600));
-    // Lower must be whole: an overlay that wrote through would corrupt a shared image.
+    // Lower must be whole: an overlay that wrote through would corrupt a shared image. The new file
+    // must be in upper, or it was written nowhere.
     struct stat seen{};
     if (stat(below("lower/file").c_str(), &seen) != 0) return fail_errno("stat", "lower/file");
     if (stat(below("upper/new").c_str(), &seen) != 0) return fail_errno("stat", "upper/new");
@@ -58,11 +61,13 @@ Result<std::string> try_idmap(const ProbeSettings& settings, int dir, const std:
     const std::vector<sys::IdMapping> map{{0, settings.id_base, 65536}};
     const auto users = TRY(sys::make_user_namespace(map, map));
     const auto tree = TRY(sys::clone_tree(dir, path, sys::Depth::single));
+    // After the clone and before attaching: only a fresh, detached mount takes an idmap.
     TRY_VOID(sys::set_mount_attributes(tree.get(), {.userns_fd = users.get()}, sys::Depth::single));
     struct stat plain{};
     struct stat mapped{};
     if (fstatat(dir, path.c_str(), &plain, 0) != 0) return fail_errno("stat", path);
     if (fstat(tree.get(), &mapped) != 0) return fail_errno("fstat", path);
+    // Only where it can be told: a file of another owner says nothing about root's.
     if (plain.st_uid == 0 && mapped.st_uid != settings.id_base) {
         return fail(Code::unavailable,
                     fmt::format("{}: owner 0 shows as {} through the idmapped mount, wanted {}",
@@ -73,10 +78,12 @@ Result<std::string> try_idmap(const ProbeSettings& settings, int dir, const std:
 
 Finding check_idmap(const ProbeSettings& settings)
 {
+    // /usr stands for the root file system, the scratch for a tmpfs: both are bound in launches.
     const auto root = try_idmap(settings, AT_FDCWD, "/usr");
     const auto scratch = try_idmap(settings, AT_FDCWD, kScratch);
     if (!root) return missing("the file system of /usr: " + root.error().message());
     std::string evidence = "mount_setattr(IDMAP) " + *root;
+    // A tmpfs without idmaps is worth saying, and stops nothing.
     evidence += scratch ? "; tmpfs " + *scratch : "; tmpfs: " + scratch.error().message();
     return found("yes", evidence);
 }
@@ -92,6 +99,7 @@ Result<std::string> try_recursive_read_only()
     TRY_VOID(sys::set_mount_attributes(
         tree.get(), {.read_only = true, .no_suid = true, .no_dev = true}, sys::Depth::recursive));
     const auto written = sys::write_file_at(tree.get(), "sub/file", "x", 0600);
+    // Through the recursive tree: the flag is on its root, the write goes to the mount below.
     if (written) return fail(Code::unavailable, "a submount stayed writable");
     if (written.error().errnum() != EROFS) return fail(written.error());
     return std::string("mount_setattr(RDONLY, recursive): a submount answers EROFS");

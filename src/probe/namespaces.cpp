@@ -51,14 +51,17 @@ int all_flags()
 {
     char byte = 0;
     if (read(go, &byte, 1) != 1) _exit(3);
+    // Not before the map is written: without it every id is the overflow id.
     if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) _exit(4);
     _exit(getuid() == 0 && getpid() == 1 ? EXIT_SUCCESS : 5);
 }
 
 // Each kind alone, to name the one that fails.
+// Slow, and only where the usual way failed.
 void report_one_by_one(const Reporter& out, const Error& error)
 {
     for (const Kind& kind : kKinds) {
+        // In a process of its own: unsharing cannot be taken back.
         const int status = in_process([&] {
             return unshare(kind.flag) == 0 ? 0 : errno;  // errno values fit an exit status
         });
@@ -94,6 +97,7 @@ void compare_inodes(const Reporter& out, const sys::ProcDir& inside)
 Result<std::string> write_maps(const sys::ProcDir& inside, pid_t pid, const ProbeSettings& settings)
 {
     if (geteuid() != 0) return map_by_helpers(pid, kRange);
+    // Our own range, whole: a map of one id would not show that 65536 are to be had.
     const std::string map = fmt::format("0 {} {}\n", settings.id_base, kRange);
     TRY_VOID(sys::write_control_at(inside.fd(), "uid_map", map));
     TRY_VOID(sys::write_control_at(inside.fd(), "gid_map", map));
@@ -110,6 +114,7 @@ Finding judge_ids(const ProbeSettings& settings, const Result<std::string>& writ
         return found(*written, "newuidmap and newgidmap wrote the maps, uid 0 taken inside");
     }
     const std::uint64_t count = std::uint64_t{settings.id_ranges} * kRange;
+    // 4294967295 is "no id" (chown(2), setresuid(2)), so the last usable one is below it.
     if (settings.id_base + count > 0xFFFFFFFEULL) {
         return missing(fmt::format("{} ends beyond the last id 4294967294", *written));
     }
@@ -126,6 +131,7 @@ void check_namespaces(const Reporter& out, const ProbeSettings& settings)
 {
     auto go = sys::make_pipe();
     if (!go) return;
+    // One clone for all seven, as the launcher makes them.
     auto inside = sys::clone_process({.flags = static_cast<std::uint64_t>(all_flags())});
     if (!inside) {
         report_one_by_one(out, inside.error());
@@ -140,6 +146,7 @@ void check_namespaces(const Reporter& out, const ProbeSettings& settings)
         compare_inodes(out, *proc);
         written = write_maps(*proc, inside->pid, settings);
     }
+    // After the maps: the sleeper takes its ids and says how it went.
     static_cast<void>(sys::write_all(go->write.get(), "g"));
     int status = 0;
     while (waitpid(inside->pid, &status, 0) < 0 && errno == EINTR) {}

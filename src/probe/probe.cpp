@@ -29,10 +29,12 @@ void choose(ArtifactSetting& setting, const std::vector<std::string>& candidates
             return;
         }
     }
+    // Nothing is there: the first place is what the gap will name.
     setting.path = candidates.front();
 }
 
-// Ours lie beside the running program, or where `ninja install` puts them.
+// Ours lie beside the running program, or where `ninja install` puts them. In that order, so that a
+// build tree finds its own.
 std::vector<std::string> own_program(std::string_view program_dir, std::string_view program)
 {
     std::vector<std::string> places;
@@ -45,7 +47,8 @@ std::vector<std::string> own_program(std::string_view program_dir, std::string_v
     return places;
 }
 
-// The deepest existing folder of `path` below a hierarchy's root must be writable.
+// The deepest existing folder of `path` below a hierarchy's root must be writable: a parent that
+// does not exist yet is made there.
 Status check_writable(const sys::cgroup::Hierarchy& hierarchy, std::string path)
 {
     while (true) {
@@ -69,6 +72,7 @@ void fill_standard_paths(ProbeSettings& settings, std::string_view program_dir)
 
 facts::CapabilitySnapshot probe(const ProbeSettings& settings)
 {
+    // One name for all checks of this probe, so that one sweep finds them.
     const std::string cgroup = probe_cgroup_path(choose_cgroup_parent(settings).path);
     // The slowest first: they run side by side.
     const std::vector<Task> tasks{
@@ -76,7 +80,9 @@ facts::CapabilitySnapshot probe(const ProbeSettings& settings)
         kvm_task(settings),   program_task(settings), namespace_task(settings),
         mount_task(settings), confinement_task()};
     std::map<std::string, facts::Fact> facts = run_tasks(tasks, settings.child_deadline);
+    // After all children ended, and before the facts are judged: the probe leaves nothing.
     sweep_cgroups(cgroup);
+    // Facts that the children told win: merge() keeps what is there.
     facts.merge(host_facts());
     derive_drivers(settings, facts);
     return facts::CapabilitySnapshot(std::move(facts));
@@ -89,6 +95,8 @@ void sweep_leftovers(const ProbeSettings& settings)
 
 Status recheck_critical(const facts::CapabilitySnapshot& snapshot)
 {
+    // What may change while a host runs, and would make a launch fail half-way or hold less than
+    // planned.
     const auto host = TRY(sys::cgroup::detect());
     const std::string layout(sys::cgroup::to_string(host.layout));
     if (snapshot.ok(name::kCgroupHierarchy) && snapshot.value(name::kCgroupHierarchy) != layout) {
@@ -101,6 +109,7 @@ Status recheck_critical(const facts::CapabilitySnapshot& snapshot)
          {name::kCgroupCpu, "cpu"},
          {name::kCgroupCpuset, "cpuset"}}};
     for (const auto& [fact, controller] : kControllers) {
+        // A gap stays a gap until the next probe: only what is relied on is looked at again.
         if (!snapshot.ok(fact)) continue;
         const auto* hierarchy = host.with(controller);
         const std::string_view version = hierarchy == nullptr                             ? "none"

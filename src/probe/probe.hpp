@@ -14,7 +14,8 @@
 
 // The prober: finds out what this host really can do, by doing it. Every active check runs in a
 // disposable child with a deadline on boot time; nothing it makes (processes, mounts, cgroups,
-// files) is left behind. Not for several threads at once.
+// files) is left behind. Not for several threads at once: it forks. Blocks for some ten
+// milliseconds, at most for the children's deadline.
 namespace sandbox::probe {
 
 // What the operator's config says of an artifact. Empty text: not pinned.
@@ -30,6 +31,7 @@ struct ArtifactSetting {
     bool operator==(const ArtifactSetting&) const = default;
 };
 
+// What to look at. A value: the same settings give the same cache key.
 struct ProbeSettings {
     ArtifactSetting runtime;       // crun
     ArtifactSetting init;          // sandbox-init

@@ -10,22 +10,27 @@ namespace {
 
 namespace name = facts::name;
 
+// What the fact's value is; the other of the two is its evidence.
 enum class Value { path, digest };
 
 Finding check_file(const ArtifactSetting& setting, Tool tool, Value value)
 {
     const auto artifact = open_artifact(tool, setting.path);
     if (!artifact) return missing(artifact.error().message());
+    // A pin that does not match is a gap even if nothing uses the file: the operator said which one
+    // it is.
     const Finding pin = pin_problem(setting, artifact->digest);
     if (pin.status != facts::FactStatus::ok) return pin;
     return value == Value::path ? found(setting.path, artifact->digest)
                                 : found(artifact->digest, setting.path);
 }
 
+// Three facts from one look at the file.
 void check_vmm(const Reporter& out, const ArtifactSetting& setting)
 {
     const auto artifact = open_artifact(Tool::qemu, setting.path);
     if (!artifact) {
+        // All three: a fact that is not reported would be "not probed".
         const Finding gap = missing(artifact.error().message());
         for (const auto fact : {name::kVmmPath, name::kVmmDigest, name::kVmmVersion}) {
             out.report(fact, gap);
@@ -33,6 +38,7 @@ void check_vmm(const Reporter& out, const ArtifactSetting& setting)
         return;
     }
     out.report(name::kVmmPath, found(setting.path, "regular file, owner and mode checked"));
+    // Executed only when it is the pinned one.
     const Finding pin = pin_problem(setting, artifact->digest);
     if (pin.status != facts::FactStatus::ok) {
         out.report(name::kVmmDigest, pin);
@@ -53,6 +59,7 @@ Task program_task(const ProbeSettings& settings)
     task.label = "programs";
     task.names = {name::kInitDigest,      name::kShimDigest,  name::kVirtiofsd,
                   name::kVirtiofsdDigest, name::kGuestKernel, name::kGuestInitrd};
+    // Each file by itself: one that is missing does not hide the others.
     task.body = [settings](const Reporter& out) {
         out.report(name::kInitDigest, check_file(settings.init, Tool::own, Value::digest));
         out.report(name::kShimDigest, check_file(settings.shim, Tool::own, Value::digest));
@@ -70,6 +77,7 @@ Task program_task(const ProbeSettings& settings)
     return task;
 }
 
+// Apart from the other programs: it is the one that is executed.
 Task vmm_task(const ProbeSettings& settings)
 {
     Task task;

@@ -22,6 +22,7 @@ namespace {
 
 namespace name = facts::name;
 
+// A root with one small program, and crun's state.
 constexpr std::uint64_t kScratchSize = 4U << 20;
 constexpr const char* kScratch = "/tmp";  // covered, in the child's own mount namespace
 
@@ -29,6 +30,7 @@ std::string below(std::string_view path) { return fmt::format("{}/{}", kScratch,
 
 // The smallest container that shows whether descriptor 3 arrives: one static program in a fresh
 // root, own pid, mount and user namespaces, no capability.
+// OCI runtime specification 1.0.0, config.md; only what crun needs to start one process.
 std::string container_config(const ProbeSettings& settings)
 {
     const std::string map = fmt::format(R"([{{"containerID":0,"hostID":{},"size":65536}}])",
@@ -47,6 +49,7 @@ std::string container_config(const ProbeSettings& settings)
 
 Status make_bundle(const ProbeSettings& settings)
 {
+    // Before crun: it mounts and makes state in this child's namespace only.
     TRY_VOID(sys::make_all_private());
     const auto scratch = TRY(sys::make_tmpfs(kScratchSize, 0755, {}));
     TRY_VOID(sys::attach_tree(scratch.get(), AT_FDCWD, kScratch));
@@ -67,6 +70,7 @@ Finding cover_hybrid()
     const auto host = sys::cgroup::detect();
     if (!host) return missing(host.error().message());
     if (!host->cover_unified) return found("plain", "no hybrid hierarchy to hide from the runtime");
+    // Over it, not instead of it: other hierarchies stay visible.
     const auto* unified = host->v2();
     const auto cover = sys::make_tmpfs(kScratchSize, 0755, {});
     if (!cover) return missing("cover: " + cover.error().message());
@@ -82,6 +86,7 @@ Finding try_descriptor(int executable)
 {
     auto pipe = sys::make_pipe();
     if (!pipe) return missing(pipe.error().message());
+    // The launcher's own options, so that what is proven is what is used.
     const ProgramEnd end = run_program(
         {.executable = executable,
          .argv = {"crun", "--root", below("state"), "--cgroup-manager", "disabled", "run",
@@ -105,6 +110,7 @@ Finding judge_pin(const ArtifactSetting& setting, const std::string& digest,
 {
     Finding pin = pin_problem(setting, digest);
     if (pin.status != facts::FactStatus::ok) return pin;
+    // A version may be pinned with a digest or alone; both must hold.
     if (setting.pin && !setting.pin->version.empty() && setting.pin->version != version) {
         return missing(fmt::format("{} says version {}, pinned {}", setting.path, version,
                                    setting.pin->version));
@@ -121,6 +127,7 @@ Finding judge_pin(const ArtifactSetting& setting, const std::string& digest,
 void check_runtime(const Reporter& out, const ProbeSettings& settings)
 {
     const ArtifactSetting& setting = settings.runtime;
+    // The sealed copy is what runs below: hashed bytes and executed bytes are the same.
     const auto artifact = open_artifact(Tool::crun, setting.path);
     if (!artifact) {
         const Finding gap = missing(artifact.error().message());
@@ -154,6 +161,7 @@ void check_runtime(const Reporter& out, const ProbeSettings& settings)
     const Status bundle = make_bundle(settings);
     out.report(name::kOciHybridCover, cover_hybrid());
     if (!bundle) return out.report(name::kOciFdPassing, missing(bundle.error().message()));
+    // A runtime that nobody vouches for is not given a container to run.
     out.report(name::kOciFdPassing,
                pinned.status == facts::FactStatus::ok
                    ? try_descriptor(artifact->executable.get())

@@ -16,6 +16,7 @@ namespace sandbox::probe {
 
 namespace {
 
+// More users than any host has ranges for.
 constexpr std::size_t kMostFile = 1U << 20;
 
 std::optional<std::uint64_t> decimal(std::string_view text)
@@ -46,7 +47,8 @@ std::vector<std::vector<std::string_view>> colon_lines(std::string_view text)
     return lines;
 }
 
-// Static programs have no name service: the file decides, which is what newuidmap needs least.
+// Static programs have no name service: the file decides, which is what newuidmap needs least. A
+// user of a directory service is then found by number.
 std::string login_name(std::uint32_t uid)
 {
     const auto text = sys::read_file("/etc/passwd", kMostFile);
@@ -64,8 +66,10 @@ Result<std::uint64_t> own_range(const char* file, std::uint64_t count)
     const auto text = sys::read_file(file, kMostFile);
     if (text) {
         for (const SubordinateRange& range : parse_subordinate(*text)) {
+            // subuid(5): an entry is by name or by number.
             const bool ours = range.owner == std::to_string(uid) ||
                               (!name.empty() && range.owner == name);
+            // The first that is large enough: newuidmap asks for one range, too.
             if (ours && range.count >= count) return range.base;
         }
     }
@@ -75,6 +79,7 @@ Result<std::uint64_t> own_range(const char* file, std::uint64_t count)
 
 Status write_by(const char* helper, int pid, std::uint64_t base, std::uint64_t count)
 {
+    // The helper's fixed place, by descriptor: PATH is not asked.
     const std::string path = std::string("/usr/bin/") + helper;
     const auto program = sys::open_file(path, O_PATH);
     if (!program) return fail(program.error());
@@ -92,6 +97,7 @@ std::vector<SubordinateRange> parse_subordinate(std::string_view text)
 {
     std::vector<SubordinateRange> ranges;
     for (const auto& fields : colon_lines(text)) {
+        // Comments and damage are skipped, as newuidmap does it.
         if (fields.size() != 3) continue;
         const auto base = decimal(fields[1]);
         const auto count = decimal(fields[2]);
@@ -102,10 +108,12 @@ std::vector<SubordinateRange> parse_subordinate(std::string_view text)
 
 std::string subordinate_overlap(std::uint64_t base, std::uint64_t count)
 {
+    // Both files: a range is one of users and of groups.
     for (const char* file : {"/etc/subuid", "/etc/subgid"}) {
         const auto text = sys::read_file(file, kMostFile);
         if (!text) continue;
         for (const SubordinateRange& range : parse_subordinate(*text)) {
+            // Half-open ranges: touching is no overlap.
             if (range.base < base + count && base < range.base + range.count) {
                 return fmt::format("{} gives {}:{} to {}, which overlaps {}:{}", file, range.base,
                                    range.count, range.owner, base, count);
@@ -117,6 +125,7 @@ std::string subordinate_overlap(std::uint64_t base, std::uint64_t count)
 
 Result<std::string> map_by_helpers(int pid, std::uint64_t count)
 {
+    // Both before either is written: half a map would be of no use.
     const std::uint64_t users = TRY(own_range("/etc/subuid", count));
     const std::uint64_t groups = TRY(own_range("/etc/subgid", count));
     TRY_VOID(write_by("newuidmap", pid, users, count));

@@ -9,8 +9,8 @@
 #include "base/result.hpp"
 #include "probe/child.hpp"
 
-// Ids that /etc/subuid and /etc/subgid give to users (subuid(5)): none of them may lie in our ranges,
-// and an ordinary user has no others to give.
+// Ids that /etc/subuid and /etc/subgid give to users (subuid(5)): none of them may lie in our
+// ranges, and an ordinary user has no others to give. What a name service hands out is not seen.
 namespace sandbox::probe {
 
 struct SubordinateRange {
@@ -25,8 +25,8 @@ std::vector<SubordinateRange> parse_subordinate(std::string_view text);
 // Names the range of some user that meets [base, base + count); empty when none does.
 std::string subordinate_overlap(std::uint64_t base, std::uint64_t count);
 
-// As an ordinary user: has newuidmap and newgidmap map a whole range of `count` ids of the caller's own
-// into the user namespace of `pid`. Success is "BASE:COUNT"; an error says what is missing.
+// As an ordinary user: has newuidmap and newgidmap map a whole range of `count` ids of the caller's
+// own into the user namespace of `pid`. Success is "BASE:COUNT"; an error says what is missing.
 // Requires: runs in a disposable child; `pid` is a child of ours without maps.
 [[nodiscard]] Result<std::string> map_by_helpers(int pid, std::uint64_t count);
 

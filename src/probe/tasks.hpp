@@ -9,7 +9,8 @@
 #include "probe/probe.hpp"
 
 // The checks, one function a subject. Each task leaves nothing behind when its child is gone,
-// cgroups excepted: `sweep_cgroups` removes those.
+// cgroups excepted: `sweep_cgroups` removes those. Every fact that a task names is reported or
+// becomes a gap.
 namespace sandbox::probe {
 
 Task namespace_task(const ProbeSettings& settings);    // namespaces and id ranges

@@ -11,10 +11,12 @@ namespace sandbox::probe {
 
 namespace {
 
+// As linkers have it for static programs; any page above 64 KiB would do.
 constexpr std::uint64_t kLoadAddress = 0x400000;
 
 #if defined(__x86_64__)
 constexpr std::uint16_t kMachine = EM_X86_64;
+// Machine code, because no compiler or linker may be needed where this runs.
 // mov edi, 42; mov eax, 60 (exit); syscall
 constexpr unsigned char kExit[] = {0xBF, kTinyExitStatus, 0, 0, 0, 0xB8, 60, 0, 0, 0, 0x0F, 0x05};
 // mov eax, 1 (write); mov edi, 3; lea rsi, [rip+16]; mov edx, 1; syscall;
@@ -37,6 +39,7 @@ constexpr unsigned char kSpeak[] = {0};
 
 std::string wrap(std::string_view code)
 {
+    // No code for this architecture: the check says so instead of running something wrong.
     if (kMachine == EM_NONE) return {};
     constexpr std::size_t kHeaders = sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr);
     Elf64_Ehdr file{};
@@ -47,6 +50,7 @@ std::string wrap(std::string_view code)
     file.e_type = ET_EXEC;
     file.e_machine = kMachine;
     file.e_version = EV_CURRENT;
+    // The entry is right behind the headers: one segment holds everything.
     file.e_entry = kLoadAddress + kHeaders;
     file.e_phoff = sizeof(Elf64_Ehdr);
     file.e_ehsize = sizeof(Elf64_Ehdr);
