@@ -27,13 +27,17 @@ void read_path(Reader& table, const char* key, std::string& into)
     into = *written;
 }
 
+// What is written replaces the built-in list: adding to it would make a driver impossible to take
+// away.
 void read_drivers(Reader& root, OperatorConfig& config)
 {
     if (root.has("drivers")) {
         config.drivers.clear();
         for (const std::string& name : root.texts("drivers")) {
+            // An unknown name has its complaint from the schema already.
             if (const auto driver = from_name<Driver>(name)) config.drivers.push_back(*driver);
         }
+        // The order does not matter, and two files that mean the same should read the same.
         std::sort(config.drivers.begin(), config.drivers.end());
         const auto again = std::adjacent_find(config.drivers.begin(), config.drivers.end());
         if (again != config.drivers.end()) {
@@ -42,6 +46,7 @@ void read_drivers(Reader& root, OperatorConfig& config)
         }
     }
     config.default_driver = root.choice<Driver>("default_driver").value_or(config.default_driver);
+    // Also where only one of the two was written.
     const auto& drivers = config.drivers;
     if (std::find(drivers.begin(), drivers.end(), config.default_driver) == drivers.end()) {
         root.refuse("contradiction", "default_driver",
@@ -51,6 +56,7 @@ void read_drivers(Reader& root, OperatorConfig& config)
     }
 }
 
+// The schema lists the names; what they stand for is the probe's and the drivers' business.
 void read_artifacts(const Reader& table, OperatorConfig& config)
 {
     for (const std::string& name : table.keys()) {
@@ -64,6 +70,7 @@ void read_artifacts(const Reader& table, OperatorConfig& config)
         if (const auto flaw = flaw_in_text(pin.version)) {
             entry.refuse(flaw->code, "version", flaw->message, flaw->hint);
         }
+        // Compared as text with what is measured: another spelling would never be equal.
         if (!pin.sha256.empty() && !canon::is_digest(pin.sha256)) {
             entry.refuse(
                 "bad-digest", "sha256", "\"" + escaped(pin.sha256) + "\" is not a digest",
@@ -76,7 +83,9 @@ void read_artifacts(const Reader& table, OperatorConfig& config)
 void read_ids(Reader table, OperatorConfig& config)
 {
     config.id_base = table.small("base").value_or(config.id_base);
+    // Both are below 2^32 each, so the product below fits 64 bits.
     config.id_ranges = table.small("ranges").value_or(config.id_ranges);
+    // A range starts at a multiple of its length: its number can then be told from any id in it.
     if (config.id_base % kIdsOfRange != 0) {
         table.refuse("out-of-range", "base",
                      std::to_string(config.id_base) + " is not a multiple of 65536");
@@ -129,6 +138,8 @@ OperatorConfig read(Document& document)
     OperatorConfig config;
     read_drivers(root, config);
     config.accelerator = root.text("accelerator").value_or(config.accelerator);
+    // Only in words: the operator has to type that there is no boundary, not just pick an
+    // accelerator.
     config.accept_emulated = root.flag("accept_emulated").value_or(false);
     if (config.accelerator == "tcg" && !config.accept_emulated) {
         root.refuse("contradiction", "accelerator",
@@ -138,6 +149,7 @@ OperatorConfig read(Document& document)
     std::string parent;
     read_path(root, "cgroup_parent", parent);
     if (!parent.empty()) config.cgroup_parent = parent;
+    // Limits of ours would then be those of the whole host.
     if (parent == "/") {
         root.refuse("bad-path", "cgroup_parent", "the root of the hierarchy is not ours to fill",
                     "such as \"/sandbox\"");
@@ -150,12 +162,14 @@ OperatorConfig read(Document& document)
     Reader logs = root.table("logs");
     config.log_size = logs.size("size").value_or(config.log_size);
     config.log_files = logs.small("files").value_or(config.log_files);
+    // 0 would keep nothing at all, silently.
     if (config.log_size.count == 0) logs.refuse("out-of-range", "size", "must be more than 0");
     read_ids(root.table("ids"), config);
     Reader directories = root.table("directories");
     for (const char* key : {"state", "run", "secrets"}) {
         std::string path;
         read_path(directories, key, path);
+        // As state or run it would be created, chmod-ed and cleared.
         if (path == "/") directories.refuse("bad-path", key, "\"/\" cannot be a folder of ours");
         if (!path.empty()) config.directories[key] = path;
     }
@@ -168,7 +182,7 @@ OperatorConfig read(Document& document)
     return config;
 }
 
-// A TOML basic string.
+// A TOML basic string (TOML 1.0, "String"): the escapes that we write are a part of its own.
 std::string in_quotes(std::string_view text)
 {
     std::string out = "\"";
@@ -219,6 +233,7 @@ ParsedConfig parse_config(std::string_view toml, std::string_view file, Schema s
     if (document.parsed) {
         if (schema == Schema::check) check_document(document, "config");
         OperatorConfig config = read(document);
+        // No half-read config: an operator who misspelt a limit must not get a host without it.
         if (document.diagnostics.empty()) {
             result.config = std::move(config);
             result.where = std::move(document.where);
@@ -231,6 +246,7 @@ ParsedConfig parse_config(std::string_view toml, std::string_view file, Schema s
 
 std::string render_config(const OperatorConfig& config)
 {
+    // Every default is written out, so that an upgrade which changes one does not change this host.
     std::string drivers;
     for (const Driver driver : config.drivers) {
         drivers += (drivers.empty() ? "" : ", ") + in_quotes(to_string(driver));
@@ -241,6 +257,7 @@ std::string render_config(const OperatorConfig& config)
     text += line("default_driver", in_quotes(to_string(config.default_driver)));
     text += line("accelerator", in_quotes(config.accelerator));
     text += line("accept_emulated", spelled(config.accept_emulated));
+    // Left out when unset: the place is then chosen anew on each host.
     if (config.cgroup_parent) text += line("cgroup_parent", in_quotes(*config.cgroup_parent));
     text += line("max_sandboxes", std::to_string(config.max_sandboxes));
     if (config.copy_limit) text += line("copy_limit", in_quotes(format(*config.copy_limit)));

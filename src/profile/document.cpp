@@ -7,6 +7,7 @@
 
 namespace sandbox::profile {
 namespace {
+// No std::exception: a handler for those must not take it for something else.
 struct ParserAssertion {};
 [[noreturn]] void parser_assertion_failed() { throw ParserAssertion{}; }
 }  // namespace
@@ -47,12 +48,14 @@ using canon::Json;
 
 namespace {
 
+// toml++ counts lines and columns from 1, as editors do.
 SourceLocation location(std::string_view file, const toml::source_position& position)
 {
     return {std::string(file), static_cast<std::uint32_t>(position.line),
             static_cast<std::uint32_t>(position.column)};
 }
 
+// Not std::format or printf: two digits, nothing of the locale.
 std::string two_digits(unsigned value)
 {
     return {static_cast<char>('0' + value / 10 % 10), static_cast<char>('0' + value % 10)};
@@ -68,6 +71,7 @@ std::string text_of(const toml::date_time& moment)
 {
     std::string text = text_of(moment.date) + "T" + two_digits(moment.time.hour) + ":" +
                        two_digits(moment.time.minute) + ":" + two_digits(moment.time.second);
+    // A local date-time has no offset; the bundle's reader refuses it.
     if (!moment.offset) return text;
     const int minutes = moment.offset->minutes;
     if (minutes == 0) return text + "Z";
@@ -78,13 +82,17 @@ std::string text_of(const toml::date_time& moment)
 
 class Converter {
 public:
+    // `file` is a view: it must outlive the conversion.
     Converter(Document& document, std::string_view file) : document_(document), file_(file) {}
 
     Json table(const toml::table& table, const std::string& path)
     {
+        // toml++ sorts its keys, JSON objects do as well: the order of a file is only in the
+        // places.
         Json object = Json::object();
         for (const auto& [key, node] : table) {
             const std::string member = member_path(path, key.str());
+            // Before the value: refuse() looks the place up.
             document_.where[member] = location(file_, key.source().begin);
             object[std::string(key.str())] = value(node, member);
         }
@@ -114,6 +122,7 @@ private:
         Json list = Json::array();
         for (const toml::node& node : array) {
             const std::string item = item_path(path, list.size());
+            // The value's own place, so that a complaint about one item points at it.
             document_.where[item] = location(file_, node.source().begin);
             list.push_back(value(node, item));
         }
@@ -122,6 +131,7 @@ private:
 
     Json number(double value, const std::string& path)
     {
+        // JSON has no inf and nan; as null they would read as "not given".
         if (std::isfinite(value)) return value;
         refuse("bad-number", path, "wants a finite number", {});
         return nullptr;
@@ -129,6 +139,7 @@ private:
 
     Json date(std::string text, const std::string& path)
     {
+        // The one key with a date. As text: the reader checks it, with or without quotation marks.
         if (path == "valid_until") return text;
         refuse("bad-type", path, "a date or time has no meaning here",
                "put text between quotation marks");
@@ -138,6 +149,7 @@ private:
     void refuse(std::string code, const std::string& path, std::string message, std::string hint)
     {
         if (document_.diagnostics.size() >= kMostDiagnostics) return;
+        // Creates an entry if there is none; every path that gets here has one.
         document_.diagnostics.push_back(
             {std::move(code), path, document_.where[path], std::move(message), std::move(hint)});
     }
@@ -147,11 +159,13 @@ private:
 };
 
 // Position of the byte at `offset`, columns counted in characters as toml++ does.
+// Linear; asked once per file, for the first mistake only.
 SourceLocation position_of(std::string_view text, std::size_t offset, std::string_view file)
 {
     SourceLocation at{std::string(file), 1, 1};
     for (std::size_t i = 0; i < offset;) {
         const Utf8Char c = decode_utf8(text.substr(i));
+        // A byte that is no character counts as one, so that the loop ends.
         i += c.length == 0 ? 1 : c.length;
         if (c.value == '\n') {
             ++at.line;
@@ -207,6 +221,7 @@ std::optional<std::size_t> find_deep_key(std::string_view toml)
 // What no TOML parser needs to see.
 std::optional<Diagnostic> unreadable(std::string_view toml, std::string_view file)
 {
+    // Before the parser: its memory and time grow with the text.
     if (toml.size() > kMostProfileBytes) {
         return Diagnostic{"file-too-large",
                           {},
@@ -215,6 +230,7 @@ std::optional<Diagnostic> unreadable(std::string_view toml, std::string_view fil
                               std::to_string(kMostProfileBytes) + " are read",
                           "put large contents into a file that is mounted"};
     }
+    // Here and not by toml++: with a code and a place of ours. A NUL would end texts in C.
     for (std::size_t i = 0; i < toml.size();) {
         const Utf8Char c = decode_utf8(toml.substr(i));
         if (c.length == 0) {
@@ -243,7 +259,8 @@ std::optional<Diagnostic> unreadable(std::string_view toml, std::string_view fil
     return std::nullopt;
 }
 
-// toml++ names the key last, between single quotes.
+// toml++ names the key last, between single quotes; a key with a quote in it is cut, which only
+// changes a message.
 std::string quoted_part(std::string_view text)
 {
     const std::size_t begin = text.find('\'');
@@ -257,6 +274,7 @@ std::string quoted_part(std::string_view text)
 std::string enclosing_table(std::string_view toml, std::uint32_t line)
 {
     std::string table;
+    // `line` comes from the parser and may be beyond the text.
     for (std::uint32_t at = 1; at < line && !toml.empty(); ++at) {
         const std::size_t end = std::min(toml.find('\n'), toml.size());
         std::string_view text = toml.substr(0, end);
@@ -272,6 +290,8 @@ std::string enclosing_table(std::string_view toml, std::uint32_t line)
 Diagnostic from_parse_error(const toml::parse_error& error, std::string_view toml,
                             std::string_view file)
 {
+    // Words of toml++ 3.3. If another version words it differently the code is "syntax", which is
+    // true as well.
     const std::string_view text = error.description();
     Diagnostic diagnostic{
         "syntax", {}, location(file, error.source().begin), std::string(text), {}};
@@ -290,6 +310,7 @@ Diagnostic from_parse_error(const toml::parse_error& error, std::string_view tom
     return diagnostic;
 }
 
+// TOML 1.0, "Keys": ASCII letters, digits, '_' and '-'.
 bool is_bare_key(std::string_view name)
 {
     if (name.empty()) return false;
@@ -319,6 +340,8 @@ Diagnostic bad_header(std::string_view toml, std::string_view file)
         const std::size_t bracket = text.find_first_not_of(" \t");
         if (bracket == text.npos || text[bracket] != '[') continue;
         const std::size_t name = text.find_first_not_of("[ \t", bracket);
+        // A quoted name begins with a quotation mark; "]" is an empty header, for which the parser
+        // has words of its own.
         const bool good = name != text.npos && (is_bare_key(text.substr(name, 1)) ||
                                                 text.find_first_of("\"']", name) == name);
         if (good) continue;
@@ -335,7 +358,9 @@ std::string member_path(std::string_view parent, std::string_view name)
 {
     std::string path(parent);
     if (!path.empty()) path += '.';
+    // Names with dots would otherwise read as paths.
     if (is_bare_key(name)) return path += name;
+    // Not escaped: it is a key into Locations first, and escaped where it is shown.
     return (path += '"').append(name) += '"';
 }
 
@@ -347,12 +372,15 @@ std::string item_path(std::string_view parent, std::size_t index)
 Document read_toml(std::string_view toml, std::string_view file)
 {
     Document document;
+    // So that locate() always finds something.
     document.where[""] = {std::string(file), 1, 1};
     if (auto flaw = unreadable(toml, file)) {
         document.diagnostics.push_back(*std::move(flaw));
         return document;
     }
     try {
+        // toml++ throws parse_error for bad text only; memory that is not there ends the process,
+        // as everywhere.
         const toml::table root = toml::parse(toml);
         document.json = Converter(document, file).table(root, "");
         document.parsed = true;

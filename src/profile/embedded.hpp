@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+// Data of the program itself: written by tools at build time, never read from a file.
 namespace sandbox::profile {
 
 // One schema as the build made it from schemas/*.yaml.
@@ -14,6 +15,7 @@ struct EmbeddedSchema {
     std::string_view lean;       // what decides at run time
 };
 
+// Views of string literals; kEmbeddedSchemaCount of them.
 extern const EmbeddedSchema kEmbeddedSchemas[];
 extern const std::size_t kEmbeddedSchemaCount;
 

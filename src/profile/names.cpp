@@ -7,6 +7,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
+// In the order of the enumerators: a word's index is its value, from_name() below.
 constexpr std::array kIsolation{"microvm"sv, "sandbox"sv};
 constexpr std::array kDriver{"oci"sv, "microvm"sv, "native"sv};
 constexpr std::array kMountType{"bind"sv, "volume"sv, "tmpfs"sv};
@@ -22,6 +23,7 @@ std::string_view name_of(Enum value) noexcept
 {
     const auto index = static_cast<std::size_t>(value);
     const auto names = names_of(value);
+    // Never an index beyond: an enumerator that came from a cast must not read past the list.
     return index < names.size() ? names[index] : std::string_view("invalid");
 }
 

@@ -10,8 +10,9 @@
 
 #include "profile/types.hpp"
 
-// The one spelling of each enumerator, in enumerator order. A spelling in the schema that is not
-// here (or the reverse) fails a test.
+// The one spelling of each enumerator, in enumerator order: for TOML, the normal form and plans
+// alike. A spelling in the schema that is not here (or the reverse) fails a test. The spans are of
+// literals: valid for ever.
 namespace sandbox::profile {
 
 std::span<const std::string_view> names_of(Isolation) noexcept;
@@ -24,6 +25,7 @@ std::span<const std::string_view> names_of(SeccompProfile) noexcept;
 std::span<const std::string_view> names_of(RestartPolicy) noexcept;
 std::span<const std::string_view> names_of(ChangeClass) noexcept;
 
+// Nothing for a word that is none of them. Exact: case counts, and so does every hyphen.
 template <class Enum>
 std::optional<Enum> from_name(std::string_view name) noexcept
 {

@@ -20,12 +20,14 @@ std::optional<std::uint32_t> parse_id(std::string_view text) noexcept
     std::uint32_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    // "010" is a number to some parsers and octal to others.
     if (text.size() > 1 && text.front() == '0') return std::nullopt;
     // setresuid(2): -1 means "leave unchanged", so it can never be an id.
     if (value == UINT32_MAX) return std::nullopt;
     return value;
 }
 
+// Null and not left out: every key is present in the normal form.
 Json or_null(const std::optional<Bytes>& value)
 {
     return value ? Json(value->count) : Json(nullptr);
@@ -63,6 +65,7 @@ Json mounts_json(const std::vector<Mount>& mounts)
         Json item = {{"type", to_string(mount.type)}, {"source", mount.source},
                      {"target", mount.target.str()},  {"read_only", mount.read_only},
                      {"size", or_null(mount.size)},   {"mode", nullptr}};
+        // Octal text, as a person writes it; 420 would mean 0644 to nobody.
         if (mount.mode) item["mode"] = format_mode(*mount.mode);
         list.push_back(std::move(item));
     }
@@ -91,6 +94,7 @@ Json network_json(const Network& network)
 
 Json resources_json(const Resources& resources)
 {
+    // Thousandths: JSON here knows integers only.
     Json cpus = nullptr;
     if (resources.cpus) cpus = resources.cpus->count;
     return {{"memory", or_null(resources.memory)},
@@ -128,6 +132,7 @@ Json lifecycle_json(const Lifecycle& lifecycle)
 template <class Enum>
 Enum enum_at(const Json& object, const char* key)
 {
+    // get_ref and not get: it throws for another type and copies nothing.
     const auto& text = object.at(key).get_ref<const std::string&>();
     const auto value = from_name<Enum>(text);
     if (!value) throw std::invalid_argument(std::string(key) + " = \"" + text + "\"");
@@ -184,6 +189,7 @@ Mount read_mount(const Json& json)
     mount.source = json.at("source").get<std::string>();
     mount.target = GuestPath(json.at("target").get<std::string>());
     mount.read_only = json.at("read_only").get<bool>();
+    // at() throws for a key that is not there, so "missing" and "null" stay apart.
     mount.size = maybe_bytes(json, "size");
     if (const auto mode = maybe<std::string>(json, "mode")) {
         mount.mode = wanted(parse_mode(*mode, 01777), "mode");
@@ -196,6 +202,7 @@ Network read_network(const Json& json)
     Network network;
     network.mode = enum_at<NetworkMode>(json, "mode");
     for (const Json& item : json.at("rule")) {
+        // A port of 70000 would be cut to 4464; rendering again shows it.
         network.rules.push_back(
             {enum_at<RuleAction>(item, "action"), item.at("host").get<std::string>(),
              maybe<std::uint16_t>(item, "port"), enum_at<Protocol>(item, "protocol"),
@@ -250,6 +257,7 @@ Profile read_profile_json(const Json& json)
     profile.isolation = enum_at<Isolation>(json, "isolation");
     if (!json.at("driver").is_null()) profile.driver = enum_at<Driver>(json, "driver");
     profile.process = read_process(json.at("process"));
+    // Each table by its own reader, in the order of docs; nothing depends on the order.
     const Json& rootfs = json.at("rootfs");
     profile.rootfs = wanted(parse_rootfs(rootfs.at("source").get_ref<const std::string&>()),
                             "rootfs.source");
@@ -284,6 +292,7 @@ std::string format_user(User user)
 std::optional<User> parse_user(std::string_view text) noexcept
 {
     const std::size_t colon = text.find(':');
+    // One number is both: what most containers do, and no name service is asked.
     const auto uid = parse_id(text.substr(0, colon));
     if (!uid) return std::nullopt;
     if (colon == std::string_view::npos) return User{*uid, *uid};
@@ -295,15 +304,18 @@ std::optional<User> parse_user(std::string_view text) noexcept
 std::string format_mode(std::uint32_t mode)
 {
     std::string text(4, '0');
+    // From the last digit on; what does not fit four digits cannot be here (parse_mode).
     for (std::size_t i = 4; i-- > 0; mode >>= 3) text[i] = static_cast<char>('0' + (mode & 7U));
     return text;
 }
 
 std::optional<std::uint32_t> parse_mode(std::string_view text, std::uint32_t most) noexcept
 {
+    // "00022" would be the same mode by another text.
     constexpr std::size_t kMostDigits = 4;
     if (text.empty() || text.size() > kMostDigits) return std::nullopt;
     std::uint32_t value = 0;
+    // Not from_chars: it would take fewer than all characters.
     for (const char c : text) {
         if (c < '0' || c > '7') return std::nullopt;
         value = value << 3 | static_cast<std::uint32_t>(c - '0');
@@ -324,6 +336,7 @@ std::string format_rootfs(const Rootfs& rootfs)
 std::optional<Rootfs> parse_rootfs(std::string_view text)
 {
     Rootfs rootfs;
+    // The default Rootfs is the host's.
     if (text == "host") return rootfs;
     if (text.starts_with("dir:")) {
         rootfs.source = DirRootfs{HostPath(std::string(text.substr(4)))};
@@ -338,6 +351,7 @@ std::optional<Rootfs> parse_rootfs(std::string_view text)
 
 std::string format_host_port(const std::string& address, std::uint16_t port)
 {
+    // As in URLs (RFC 3986, section 3.2.2): the port's colon must be the only one.
     const bool brackets = address.find(':') != std::string::npos;
     return (brackets ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
@@ -345,6 +359,7 @@ std::string format_host_port(const std::string& address, std::uint16_t port)
 std::optional<HostPort> parse_host_port(std::string_view text)
 {
     const auto destination = parse_destination(text);
+    // A name would be bound to what it resolves to at that moment; only addresses are published.
     if (!destination || !destination->port || !canonical_ip(destination->host)) return std::nullopt;
     return HostPort{destination->host, *destination->port};
 }
@@ -353,6 +368,7 @@ Json to_json(const Profile& profile)
 {
     Json masks = Json::array();
     for (const Mask& mask : profile.masks) masks.push_back({{"path", mask.path.str()}});
+    // A list that is sorted by name becomes an object: a name is there once.
     Json secrets = Json::object();
     for (const Secret& secret : profile.secrets) {
         Json file = nullptr;
@@ -362,6 +378,7 @@ Json to_json(const Profile& profile)
     Json driver = nullptr;
     if (profile.driver) driver = to_string(*profile.driver);
     return {
+        // Of the profile format, as in the TOML file.
         {"version", 1},
         {"name", profile.name},
         {"labels", Json(profile.labels)},
@@ -389,12 +406,16 @@ Result<Profile> from_json(const Json& json)
     try {
         profile = read_profile_json(json);
     } catch (const std::exception& error) {
+        // nlohmann's exceptions, std::invalid_argument and out_of_range: all of them mean that the
+        // document is wrong.
         return fail(Code::corrupt, std::string("not a profile in normal form: ") + error.what());
     }
-    // Catches unknown keys, another version, numbers out of range and non-canonical spellings.
+    // Catches unknown keys, another version, numbers out of range and non-canonical spellings, all
+    // at once: the normal form has one spelling of everything.
     if (to_json(profile) != json) {
         return fail(Code::corrupt, "not a profile in normal form: it would be written differently");
     }
+    // The same gate as for TOML: a plan file is no way around it.
     const std::vector<Diagnostic> flaws = check(profile, {});
     if (!flaws.empty()) {
         return fail(Code::invalid_argument, flaws.front().key + ": " + flaws.front().message);

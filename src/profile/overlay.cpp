@@ -9,7 +9,8 @@
 #include "profile/protected.hpp"
 #include "profile/reader.hpp"
 
-// An overlay is a meet: every key it may name has an order, and only a step down is taken.
+// An overlay is a meet: every key it may name has an order, and only a step down is taken. A step
+// up is refused and not ignored, because its writer believes that it holds.
 namespace sandbox::profile {
 
 namespace {
@@ -20,6 +21,7 @@ void lower(Reader& table, const char* key, std::optional<T>& base, std::optional
            Show show)
 {
     if (!wanted) return;
+    // Equal is a step down of length zero: an overlay may say again what the profile says.
     if (base && *wanted > *base) {
         table.refuse("overlay-widens", key,
                      show(*wanted) + " is more than the profile's " + show(*base),
@@ -35,8 +37,10 @@ std::string show_cpus(MilliCpus value) { return format(value); }
 
 void overlay_process(Reader table, Process& process)
 {
+    // The order of a time is its length: ending sooner takes nothing from the host.
     lower(table, "timeout", process.timeout, table.duration("timeout"), format_duration);
     if (const auto umask = table.mode("umask", 0777)) {
+        // A mask bit taken away is a permission given.
         if ((process.umask & ~*umask) != 0) {
             table.refuse("overlay-widens", "umask", "gives back permission bits the profile masks",
                          "an overlay may only mask more");
@@ -49,6 +53,7 @@ void overlay_process(Reader table, Process& process)
         const auto wanted = limits.integer(name);
         const auto base = process.rlimits.find(name);
         if (!wanted) continue;
+        // Without a base there is nothing to compare with: the launch's default is not known here.
         if (base == process.rlimits.end()) {
             limits.refuse("overlay-widens", name, "the profile sets no such limit to lower",
                           "set it in the profile itself");
@@ -66,7 +71,9 @@ void overlay_process(Reader table, Process& process)
 // What lies under a mount comes to light when the mount goes.
 bool covers_something(const Profile& profile, const Mount& mount)
 {
+    // A tree of its own may have anything at any place; nobody has looked into it.
     if (!std::holds_alternative<HostRootfs>(profile.rootfs.source)) return true;
+    // What the host's tree shows at these two is the host's; everywhere else is an empty skeleton.
     if (is_path_prefix("/usr", mount.target.str()) || is_path_prefix("/etc", mount.target.str())) {
         return true;
     }
@@ -81,6 +88,7 @@ void forget_mount(Locations& where, std::size_t index)
 {
     constexpr std::string_view kHead = "mount[";
     Locations moved;
+    // Places are keyed by index, and "mount[10]" sorts before "mount[2]": each is looked at.
     auto at = where.lower_bound(std::string(kHead));
     while (at != where.end() && at->first.starts_with(kHead)) {
         const std::string_view key = at->first;
@@ -92,6 +100,7 @@ void forget_mount(Locations& where, std::size_t index)
             continue;
         }
         if (number > index) {
+            // Collected apart: written at once they would be met again by the loop.
             moved[item_path("mount", number - 1) + std::string(key.substr(close + 1))] = at->second;
         }
         at = where.erase(at);
@@ -103,6 +112,7 @@ void remove_mount(Reader& table, Profile& profile, std::vector<Mount>::iterator 
                   Locations& where)
 {
     if (covers_something(profile, *mount)) {
+        // A mask hides the place and what is under it: the narrower way to the same end.
         table.refuse("overlay-widens", "remove", "without this mount what it covers would be seen",
                      "mask the path instead: [[mask]] path = \"" + mount->target.str() + "\"");
         return;
@@ -115,6 +125,7 @@ void overlay_mount(Reader table, Profile& profile, Locations& where)
 {
     const auto target = table.text("target");
     if (!target) return;
+    // By place and not by index: the overlay does not know how the base was written.
     const auto mount = std::find_if(
         profile.mounts.begin(), profile.mounts.end(),
         [&](const Mount& candidate) { return candidate.target.str() == *target; });
@@ -124,7 +135,9 @@ void overlay_mount(Reader table, Profile& profile, Locations& where)
                      "an overlay cannot add mounts");
         return;
     }
+    // Only true has an effect; the schema refuses false, which would widen.
     if (table.flag("read_only").value_or(false)) mount->read_only = true;
+    // A smaller tmpfs is narrower; a bind's size is the file system's.
     if (const auto size = table.size("size")) {
         if (mount->type == MountType::tmpfs) {
             lower(table, "size", mount->size, std::optional(*size), show_bytes);
@@ -132,12 +145,14 @@ void overlay_mount(Reader table, Profile& profile, Locations& where)
             table.refuse("contradiction", "size", "only a tmpfs has a size");
         }
     }
+    // Last: `mount` is an iterator that is gone afterwards.
     if (table.flag("remove").value_or(false)) remove_mount(table, profile, mount, where);
 }
 
 void overlay_masks(const Reader& root, Profile& profile, Locations& where, Document& document)
 {
     for (const Reader& item : root.tables("mask")) {
+        // A bad path is check()'s business: the mask is one of the profile's own now.
         Mask mask{GuestPath(item.text("path").value_or(""))};
         // A mask that is there already changes nothing and is no mistake of the overlay's.
         const bool known = std::find(profile.masks.begin(), profile.masks.end(), mask) !=
@@ -153,6 +168,7 @@ void overlay_deny(Reader& table, Profile& profile, Locations& where, Document& d
 {
     const std::vector<std::string> list = table.texts("deny");
     if (!list.empty() && profile.network.mode == NetworkMode::host) {
+        // Nothing of ours filters the host's network, so a rule would promise what does not hold.
         table.refuse("overlay-widens", "deny",
                      "the profile has the host's network, which no rule holds",
                      "an overlay may say mode = \"none\"");
@@ -160,6 +176,7 @@ void overlay_deny(Reader& table, Profile& profile, Locations& where, Document& d
     }
     for (std::size_t i = 0; i < list.size(); ++i) {
         const std::string place = item_path(table.path("deny"), i);
+        // The schema's complaint.
         if (list[i].empty()) continue;
         auto destination = parse_destination(list[i]);
         if (!destination) {
@@ -168,9 +185,11 @@ void overlay_deny(Reader& table, Profile& profile, Locations& where, Document& d
         }
         // Without a network everything is denied already.
         if (profile.network.mode != NetworkMode::egress) continue;
+        // A host that is denied is not reached by another protocol either.
         for (const Protocol protocol : {Protocol::tcp, Protocol::udp}) {
             NetworkRule rule{RuleAction::deny, destination->host, destination->port, protocol, {}};
             auto& rules = profile.network.rules;
+            // Known already: no second rule, and no second place for it.
             if (std::find(rules.begin(), rules.end(), rule) != rules.end()) continue;
             where[item_path("network.rule", rules.size())] = locate(document.where, place);
             rules.push_back(std::move(rule));
@@ -180,6 +199,7 @@ void overlay_deny(Reader& table, Profile& profile, Locations& where, Document& d
 
 void overlay_network(Reader table, Profile& profile, Locations& where, Document& document)
 {
+    // Everything goes: rules and ports of a network that is not there would be contradictions.
     if (table.text("mode") == "none") {
         profile.network = Network{};
         std::erase_if(where, [](const auto& item) {
@@ -199,21 +219,25 @@ void overlay_resources(Reader table, Resources& resources)
     lower(table, "swap", resources.swap, table.size("swap"), show_bytes);
     lower(table, "disk", resources.disk, table.size("disk"), show_bytes);
     lower(table, "cpus", resources.cpus, table.cpus("cpus"), show_cpus);
+    // A weight that is not written is the kernel's default, so asking for more than that widens.
     for (auto& [key, base] : {std::pair("cpu_weight", &resources.cpu_weight),
                               std::pair("io_weight", &resources.io_weight)}) {
         if (table.has(key) && !*base) *base = kDefaultWeight;
         lower(table, key, *base, table.small(key), show_number);
     }
+    // Never absent: it has a default of its own.
     std::optional pids(resources.pids);
     lower(table, "pids", pids, table.small("pids"), show_number);
     resources.pids = *pids;
     const auto written = table.text("cpuset");
+    // "" has its complaint already.
     if (!written || written->empty()) return;
     const auto cpuset = canonical_cpuset(*written);
     if (!cpuset) {
         table.refuse("bad-cpuset", "cpuset", "\"" + escaped(*written) + "\" is no list of CPUs",
                      "numbers up to 8191 and ranges, such as \"0-1,4\"");
     } else if (resources.cpuset && !cpuset_within(*cpuset, *resources.cpuset)) {
+        // Sets have an order that is not total: neither of two may be within the other.
         table.refuse("overlay-widens", "cpuset",
                      *cpuset + " is not within the profile's " + *resources.cpuset,
                      "an overlay may only narrow");
@@ -224,7 +248,9 @@ void overlay_resources(Reader table, Resources& resources)
 
 void overlay_security(Reader table, Security& security)
 {
+    // Only the step to "strict"; the schema has no other word here.
     if (table.text("seccomp") == "strict") security.seccomp = SeccompProfile::strict;
+    // Absent is not empty: an empty list drops all of them.
     if (!table.has("capabilities")) return;
     std::vector<std::string> kept = table.texts("capabilities");
     for (std::size_t i = 0; i < kept.size(); ++i) {
@@ -234,6 +260,7 @@ void overlay_security(Reader table, Security& security)
                         "the profile has no \"" + escaped(kept[i]) + "\"",
                         "list the capabilities that remain");
     }
+    // Also after a refusal: nothing of it is used then.
     std::erase_if(security.capabilities, [&](const std::string& name) {
         return std::find(kept.begin(), kept.end(), name) == kept.end();
     });
@@ -242,6 +269,7 @@ void overlay_security(Reader table, Security& security)
 void overlay_lifecycle(Reader table, Lifecycle& lifecycle)
 {
     if (const auto restart = table.choice<RestartPolicy>("restart")) {
+        // The enumerators stand in this order: no, on-failure, always.
         if (*restart > lifecycle.restart) {
             table.refuse("overlay-widens", "restart",
                          "\"" + std::string(to_string(*restart)) +
@@ -253,6 +281,7 @@ void overlay_lifecycle(Reader table, Lifecycle& lifecycle)
         }
     }
     if (lifecycle.restart == RestartPolicy::no) {
+        // Nothing restarts, so a number would be a contradiction.
         lifecycle.max_restarts.reset();
     } else {
         lower(table, "max_restarts", lifecycle.max_restarts, table.small("max_restarts"),
@@ -261,6 +290,7 @@ void overlay_lifecycle(Reader table, Lifecycle& lifecycle)
     std::optional stop(lifecycle.stop_timeout);
     lower(table, "stop_timeout", stop, table.duration("stop_timeout"), format_duration);
     lifecycle.stop_timeout = *stop;
+    // Only false: an overlay cannot make a sandbox start by itself.
     if (table.flag("autostart") == false) lifecycle.autostart = false;
     lower(table, "ttl", lifecycle.ttl, table.duration("ttl"), format_duration);
     lower(table, "idle_timeout", lifecycle.idle_timeout, table.duration("idle_timeout"),
@@ -271,9 +301,12 @@ void overlay_lifecycle(Reader table, Lifecycle& lifecycle)
 void merge_places(Locations& where, const Document& document)
 {
     for (const auto& [key, place] : document.where) {
+        // Indices of the overlay's lists are not those of the profile: their places are set where
+        // they are merged.
         const bool by_index = key.starts_with("mount") || key.starts_with("mask") ||
                               key.starts_with("network.deny") ||
                               key.starts_with("security.capabilities[");
+        // A table's own place stays the profile's: most of its keys are still written there.
         if (key.find('.') != std::string::npos && !by_index) where[key] = place;
     }
 }
@@ -289,6 +322,8 @@ ParsedProfile apply_overlay(const LocatedProfile& base, std::string_view toml,
         check_document(document, "overlay", "profile");
         LocatedProfile narrowed = base;
         Profile& profile = narrowed.profile;
+        // Before the checks below: a value that the overlay made impossible is shown in the
+        // overlay.
         merge_places(narrowed.where, document);
         Reader root(document);
         overlay_process(root.table("process"), profile.process);
@@ -300,6 +335,8 @@ ParsedProfile apply_overlay(const LocatedProfile& base, std::string_view toml,
         overlay_resources(root.table("resources"), profile.resources);
         overlay_security(root.table("security"), profile.security);
         overlay_lifecycle(root.table("lifecycle"), profile.lifecycle);
+        // A meet of two good values need not be one (a contradiction between keys), so all is
+        // checked again.
         add_new(document.diagnostics, check(profile, narrowed.where));
         if (document.diagnostics.empty()) result.profile = std::move(narrowed);
     }

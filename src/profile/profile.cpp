@@ -13,6 +13,7 @@ namespace sandbox::profile {
 
 namespace {
 
+// By key: std::map sorts, and the digest of a profile does not depend on the order in a file.
 std::map<std::string, std::string> read_texts(const Reader& table)
 {
     std::map<std::string, std::string> values;
@@ -25,9 +26,11 @@ std::map<std::string, std::string> read_texts(const Reader& table)
 std::optional<User> read_user(Reader& table)
 {
     const auto written = table.text("user");
+    // "" has its complaint from the schema.
     if (!written || written->empty()) return std::nullopt;
     const auto user = parse_user(*written);
     if (user) return user;
+    // The two mistakes that people make: a name, and a number that is too large.
     const bool numeric = written->find_first_not_of("0123456789:") == std::string::npos;
     table.refuse("bad-user", "user", "\"" + escaped(*written) + "\" is not a numeric user",
                  numeric ? "\"UID:GID\", each up to 4294967294, without leading zeros"
@@ -38,11 +41,13 @@ std::optional<User> read_user(Reader& table)
 Process read_process(Reader table)
 {
     Process process;
+    // Defaults stand here and in types.hpp; the schema only describes them.
     process.argv = table.texts("argv");
     process.idle = table.flag("idle").value_or(false);
     process.env = read_texts(table.table("env"));
     process.cwd = GuestPath(table.text("cwd").value_or("/"));
     process.user = read_user(table).value_or(User{});
+    // 0022: what login shells use.
     process.umask = table.mode("umask", 0777).value_or(0022);
     process.terminal = table.flag("terminal").value_or(false);
     process.timeout = table.duration("timeout");
@@ -60,12 +65,14 @@ Rootfs read_rootfs(Reader table)
         if (auto parsed = parse_rootfs(*source)) {
             rootfs = *std::move(parsed);
         } else {
+            // The usual slip: a path without its kind.
             table.refuse("bad-value", "source", "\"" + escaped(*source) + "\" is no root",
                          source->starts_with('/')
                              ? "write \"dir:" + *source + "\""
                              : "\"host\", \"dir:/path\" or \"image:reference\"");
         }
     }
+    // The default grants less.
     rootfs.read_only = table.flag("read_only").value_or(true);
     return rootfs;
 }
@@ -76,13 +83,16 @@ Mount read_mount(Reader table)
     mount.type = table.choice<MountType>("type").value_or(MountType::bind);
     mount.source = table.text("source").value_or("");
     mount.target = GuestPath(table.text("target").value_or(""));
+    // A tmpfs that cannot be written is of no use; what comes from the host is read-only unless
+    // said.
     mount.read_only = table.flag("read_only").value_or(mount.type != MountType::tmpfs);
     mount.size = table.size("size");
     mount.mode = table.mode("mode", 01777);
     return mount;
 }
 
-// Where each rule was written goes under the index it has in the typed list.
+// Where each rule was written goes under the index it has in the typed list, so that denials of the
+// resolver point at the line.
 class RuleList {
 public:
     RuleList(Network& network, Document& document) : network_(network), document_(document) {}
@@ -95,6 +105,7 @@ public:
     }
 
     // Allow and deny lists shift the [[network.rule]] tables: their places are set anew.
+    // Once, when all are in: add() still looks up places of the document.
     void finish()
     {
         std::erase_if(document_.where,
@@ -129,13 +140,16 @@ void read_short_rules(Reader& table, const char* key, RuleAction action, RuleLis
 void read_long_rule(Reader table, RuleList& rules)
 {
     NetworkRule rule;
+    // Deny by default where the word was not understood: the profile is refused anyway.
     rule.action = table.choice<RuleAction>("action").value_or(RuleAction::deny);
     rule.protocol = table.choice<Protocol>("protocol").value_or(Protocol::tcp);
     rule.reason = table.text("reason").value_or("");
+    // A larger number has its complaint from the schema.
     if (const auto port = table.small("port"); port && *port <= 65535) {
         rule.port = static_cast<std::uint16_t>(*port);
     }
     const auto written = table.text("host");
+    // "" and "no host" have theirs, too.
     if (!written || written->empty()) return;
     auto host = canonical_host(*written);
     if (!host) return table.refuse("bad-host", "host", host.error().message());
@@ -147,6 +161,7 @@ Network read_network(Reader table, Document& document)
 {
     Network network;
     network.mode = table.choice<NetworkMode>("mode").value_or(NetworkMode::none);
+    // The order means nothing (deny wins); one order only keeps equal profiles equal.
     RuleList rules(network, document);
     read_short_rules(table, "allow", RuleAction::allow, rules);
     read_short_rules(table, "deny", RuleAction::deny, rules);
@@ -155,6 +170,7 @@ Network read_network(Reader table, Document& document)
     for (Reader& item : table.tables("publish")) {
         const auto written = item.text("host");
         const auto guest = item.small("guest");
+        // The schema's complaint again; nothing half-read goes on.
         if (!written || written->empty() || !guest || *guest > 65535) continue;
         if (auto host = parse_host_port(*written)) {
             network.publish.push_back(
@@ -178,6 +194,7 @@ Resources read_resources(Reader table)
     resources.pids = table.small("pids").value_or(resources.pids);
     resources.disk = table.size("disk");
     if (const auto written = table.text("cpuset"); written && !written->empty()) {
+        // Canonical at once: two spellings of one set are one profile.
         resources.cpuset = canonical_cpuset(*written);
         if (!resources.cpuset) {
             table.refuse("bad-cpuset", "cpuset", "\"" + escaped(*written) + "\" is no list of CPUs",
@@ -200,6 +217,7 @@ Security read_security(Reader table)
             security.capabilities.push_back(written[i]);
         }
     }
+    // Sorted and unique is the normal form; to name one twice is harmless and no mistake.
     std::sort(security.capabilities.begin(), security.capabilities.end());
     const auto end = std::unique(security.capabilities.begin(), security.capabilities.end());
     security.capabilities.erase(end, security.capabilities.end());
@@ -216,6 +234,7 @@ Lifecycle read_lifecycle(Reader table)
     lifecycle.autostart = table.flag("autostart").value_or(false);
     lifecycle.ttl = table.duration("ttl");
     lifecycle.idle_timeout = table.duration("idle_timeout");
+    // A table that is there means a check, even an empty one (argv is then missing).
     if (table.has("health")) {
         Reader inner = table.table("health");
         Health health;
@@ -231,6 +250,7 @@ Lifecycle read_lifecycle(Reader table)
 std::vector<Secret> read_secrets(const Reader& table)
 {
     std::vector<Secret> secrets;
+    // keys() is sorted, so the list is, as types.hpp says.
     for (const std::string& name : table.keys()) {
         const Reader inner = table.table(name);
         Secret secret{name, inner.text("env"), std::nullopt};
@@ -246,12 +266,14 @@ Profile read(Document& document)
     Profile profile;
     profile.name = root.text("name").value_or("");
     profile.labels = read_texts(root.table("labels"));
+    // The strongest is what is meant when nothing is said (law 2).
     profile.isolation = root.choice<Isolation>("isolation").value_or(Isolation::microvm);
     profile.driver = root.choice<Driver>("driver");
     profile.process = read_process(root.table("process"));
     profile.rootfs = read_rootfs(root.table("rootfs"));
     for (const Reader& item : root.tables("mount")) profile.mounts.push_back(read_mount(item));
     for (const Reader& item : root.tables("mask")) {
+        // "" is refused by check(), with the place.
         profile.masks.push_back({GuestPath(item.text("path").value_or(""))});
     }
     profile.network = read_network(root.table("network"), document);
@@ -272,8 +294,12 @@ ParsedProfile parse_profile(std::string_view toml, std::string_view file, Schema
     ParsedProfile result;
     Document document = read_toml(toml, file);
     if (document.parsed) {
+        // First: the reader skips values of the wrong type, because they have been complained about
+        // here.
         if (schema == Schema::check) check_document(document, "profile");
+        // Runs over a document with mistakes, too: all of them are reported at once.
         Profile profile = read(document);
+        // add_new: a key that the schema has refused is not judged again.
         add_new(document.diagnostics, check(profile, document.where));
         if (document.diagnostics.empty()) {
             result.profile = LocatedProfile{std::move(profile), std::move(document.where)};

@@ -11,7 +11,8 @@
 #include "profile/profile.hpp"
 #include "profile/validator.hpp"
 
-// valijson decides whether a document obeys; what stands here says why in words for people.
+// valijson decides whether a document obeys; what stands here says why in words for people. So a
+// hole in these explanations can make a message poor, and never a bad document good.
 namespace sandbox::profile {
 
 using canon::Json;
@@ -29,6 +30,7 @@ std::string kind_of(const Json& value)
     case Json::value_t::string: return "a string";
     case Json::value_t::array: return "an array";
     case Json::value_t::object: return "a table";
+    // Types of nlohmann that no text can give.
     case Json::value_t::binary:
     case Json::value_t::discarded: break;
     }
@@ -59,9 +61,11 @@ bool has_type(const Json& value, std::string_view type)
 std::string shown(const Json& value)
 {
     constexpr std::size_t kMost = 48;
+    // "replace": a broken byte in a value must not throw while an error is being told.
     std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
     if (text.size() <= kMost) return text;
     std::size_t end = kMost;
+    // Not inside a character: 10xxxxxx are the bytes that continue one (RFC 3629).
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;
     return text.substr(0, end) + "…";
 }
@@ -70,6 +74,7 @@ std::size_t characters(std::string_view text)
 {
     std::size_t count = 0;
     for (std::size_t i = 0; i < text.size(); ++count) {
+        // A byte that is no character counts as one, so that the loop ends.
         i += std::max<std::size_t>(1, decode_utf8(text.substr(i)).length);
     }
     return count;
@@ -85,6 +90,8 @@ std::string listed(const std::vector<std::string_view>& names)
     return text;
 }
 
+// Walks schema and document together. Knows the keywords that our schemas use, no others: a rule
+// without words here still comes out as valijson's.
 class Explainer {
 public:
     Explainer(Document& document, const Json* elsewhere)
@@ -94,6 +101,7 @@ public:
 
     void explain(const Json& schema, const Json& value, const std::string& path)
     {
+        // One complaint for a value of the wrong type; its bounds mean nothing then.
         if (!type_fits(schema, value, path)) return;
         choices(schema, value, path);
         if (value.is_number()) bounds(schema, value, path);
@@ -106,6 +114,7 @@ private:
     void refuse(std::string code, const std::string& path, std::string message,
                 std::string hint = {})
     {
+        // Here, because what follows searches the list.
         if (document_.diagnostics.size() >= kMostDiagnostics) return;
         document_.diagnostics.push_back({std::move(code), path, locate(document_.where, path),
                                          std::move(message), std::move(hint)});
@@ -138,6 +147,8 @@ private:
             hint = "write it without quotation marks";
         } else if (wanted == "an array" && value.is_object() &&
                    path.find('.') == std::string::npos) {
+            // Only at the top: there [[x]] is the spelling; elsewhere a list of tables is written
+            // inline.
             hint = "write [[" + path + "]] instead of [" + path + "]";
         } else if (wanted == "an array") {
             hint = "write [" + shown(value) + "]";
@@ -183,6 +194,7 @@ private:
 
     void length(const Json& schema, const Json& value, const std::string& path)
     {
+        // In characters, as JSON Schema counts (draft-7 validation, section 6.3), not in bytes.
         const std::size_t count = characters(value.get_ref<const std::string&>());
         if (count == 0 && schema.value("minLength", std::size_t{0}) > 0) {
             refuse("empty-value", path, "must not be empty");
@@ -220,6 +232,7 @@ private:
 
     void members(const Json& schema, const Json& value, const std::string& path)
     {
+        // "Exactly one of" is how a choice between keys is written in our schemas.
         if (value.size() != 1 && schema.value("maxProperties", SIZE_MAX) == 1) {
             refuse("contradiction", path, "wants exactly one of: " + listed(known_keys(schema)));
             return;
@@ -228,6 +241,7 @@ private:
             refuse("too-many", path,
                    "has " + std::to_string(value.size()) + " keys, at most " +
                        shown(schema["maxProperties"]));
+            // Its keys are not looked at: there may be thousands.
             return;
         }
         if (const auto required = schema.find("required"); required != schema.end()) {
@@ -251,12 +265,14 @@ private:
     void extra_member(const Json& schema, const std::string& name, const Json& member,
                       const std::string& place)
     {
+        // Names first: a bad name explains more than what stands under it.
         if (const auto names = schema.find("propertyNames"); names != schema.end()) {
             const std::size_t before = document_.diagnostics.size();
             explain(*names, name, place);
             if (document_.diagnostics.size() != before) return;
         }
         const auto additional = schema.find("additionalProperties");
+        // Draft-7: without the keyword everything is allowed.
         if (additional == schema.end()) return;
         if (additional->is_object()) return explain(*additional, member, place);
         if (*additional != false) return;
@@ -275,12 +291,14 @@ private:
 
     void unknown_key(const Json& schema, const std::string& name, const std::string& place)
     {
+        // Known to the profile: the writer knew the key, and may not set it in an overlay.
         if (elsewhere_ != nullptr && node_at(*elsewhere_, place) != nullptr) {
             refuse("overlay-key", place, "an overlay may only narrow and cannot say this",
                    "set it in the profile itself");
             return;
         }
         const std::vector<std::string_view> names = known_keys(schema);
+        // Within the table: a key of another one would only confuse.
         std::string_view close = nearest(name, names);
         for (const std::string_view known : names) {
             // "mem" is too short to be near "memory", and means nothing else.
@@ -296,6 +314,7 @@ public:
     static const Json* node_at(const Json& schema, std::string_view path)
     {
         const Json* node = &schema;
+        // Each step takes at least one character, so this ends for every path.
         while (!path.empty() && node != nullptr) node = step(*node, path);
         return node;
     }
@@ -303,21 +322,26 @@ public:
     // Takes one step off the front of `path`.
     static const Json* step(const Json& node, std::string_view& path)
     {
+        // The index itself does not matter: all items have one schema.
         if (path.front() == '[') {
             path.remove_prefix(std::min(path.size(), path.find(']') + 1));
             if (path.starts_with('.')) path.remove_prefix(1);
             const auto items = node.find("items");
             return items == node.end() ? nullptr : &*items;
         }
+        // Paths without indices: "mount.source" is every mount's.
         const Json* from = &node;
         if (const auto items = node.find("items"); items != node.end()) from = &*items;
         const bool quoted = path.front() == '"';
+        // member_path() puts names that are no bare keys into quotation marks.
         const std::size_t end = quoted ? path.find('"', 1) : path.find_first_of(".[");
         const std::string name(path.substr(quoted ? 1 : 0, quoted ? end - 1 : end));
+        // A quote that is not closed gives npos: the rest is the name.
         path.remove_prefix(end == std::string_view::npos ? path.size() : end + (quoted ? 1 : 0));
         if (path.starts_with('.')) path.remove_prefix(1);
         const auto properties = from->find("properties");
         if (properties != from->end() && properties->contains(name)) return &properties->at(name);
+        // A table with free names (labels, env): one schema for each of them.
         const auto additional = from->find("additionalProperties");
         return additional != from->end() && additional->is_object() ? &*additional : nullptr;
     }
@@ -338,14 +362,17 @@ bool overlaps(std::string_view a, std::string_view b)
             longer[shorter.size()] == '[');
 }
 
+// The lean schema decides, the explanation goes by the schema that was handed in.
 void explain_failures(Document& document, const Json& schema, const Json* elsewhere,
                       const std::vector<SchemaFailure>& failures)
 {
     Explainer(document, elsewhere).explain(schema, document.json, "");
+    // Usually: the explainer found the same.
     if (!document.diagnostics.empty()) return;
     // A rule that nothing above has words for. valijson reports the parents of a failure as well.
     for (const SchemaFailure& failure : failures) {
         const bool parent = std::any_of(failures.begin(), failures.end(), [&](const auto& other) {
+            // The deepest place says the most.
             return other.path.size() > failure.path.size() && overlaps(failure.path, other.path);
         });
         if (parent) continue;
@@ -360,8 +387,10 @@ void check_document(Document& document, std::string_view schema_name,
                     std::string_view accepted_elsewhere)
 {
     const CompiledSchema* validator = lean_validator(schema_name);
+    // Without a schema nothing is checked: names are the program's own.
     if (!document.parsed || validator == nullptr) return;
     const std::vector<SchemaFailure> failures = validator->validate(document.json);
+    // The common case costs no explanation.
     if (failures.empty()) return;
     explain_failures(document, *lean_schema(schema_name), lean_schema(accepted_elsewhere),
                      failures);
@@ -392,6 +421,7 @@ std::vector<Diagnostic> check_schema(std::string_view schema_name, const Json& j
     return std::move(document.diagnostics);
 }
 
+// A step without a class of its own inherits that of the table around it.
 ChangeClass change_class(std::string_view key)
 {
     // The strictest is right for whatever the schema does not know.

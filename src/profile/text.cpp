@@ -20,12 +20,14 @@ using CpuSet = std::bitset<kMostCpus>;
 
 std::string in_quotes(std::string_view text)
 {
+    // Bytes of a name in a message; the key says which it is.
     constexpr std::size_t kMost = 80;
     if (text.size() <= kMost) return "\"" + escaped(text) + "\"";
     return "\"" + escaped(text.substr(0, kMost)) + "…\"";
 }
 
-// "U+0430", and the letter it can be taken for.
+// "U+0430", and the letter it can be taken for: the two look alike in the very message that names
+// them.
 std::string character_name(char32_t c)
 {
     struct LookAlike {
@@ -42,6 +44,7 @@ std::string character_name(char32_t c)
         {0x03BF, 'o', "Greek"},    {0x03BD, 'v', "Greek"},    {0x03C1, 'p', "Greek"},
         {0x2010, '-', "hyphen"},   {0x2011, '-', "hyphen"},   {0x2013, '-', "dash"},
         {0x2212, '-', "minus"}};
+    // "U+10FFFF" and the NUL fit.
     std::array<char, 16> code{};
     std::snprintf(code.data(), code.size(), "U+%04X", static_cast<unsigned>(c));
     std::string name = code.data();
@@ -62,6 +65,7 @@ std::string first_wrong_character(std::string_view text, std::size_t at)
     const std::string where = ", character " + std::to_string(count);
     if (c.length == 0) return "a byte that is not UTF-8" + where;
     if (c.value < 0x20 || c.value == 0x7F) {
+        // By number as well: a control character cannot be seen.
         return "the control character " + character_name(c.value) + where;
     }
     if (c.value < 0x80) return "'" + std::string(1, text[at]) + "'" + where;
@@ -70,10 +74,12 @@ std::string first_wrong_character(std::string_view text, std::size_t at)
 
 std::optional<CpuSet> parse_cpuset(std::string_view text)
 {
+    // A set forgives order and repetition; only the form is strict.
     CpuSet set;
     const auto number = [&]() -> std::optional<std::size_t> {
         std::size_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        // No white space, sign or leading "0x": from_chars takes none of them.
         if (error != std::errc{} || value >= kMostCpus) return std::nullopt;
         text.remove_prefix(static_cast<std::size_t>(end - text.data()));
         return value;
@@ -87,7 +93,9 @@ std::optional<CpuSet> parse_cpuset(std::string_view text)
             last = number();
         }
         if (!last || *last < *first) return std::nullopt;
+        // At most 8192 rounds for each part; the text's length bounds the parts.
         for (std::size_t cpu = *first; cpu <= *last; ++cpu) set.set(cpu);
+        // An empty text is no list: number() has refused it. No CPU at all would be no sandbox.
         if (text.empty()) return set;
         if (text.front() != ',') return std::nullopt;
         text.remove_prefix(1);
@@ -105,6 +113,7 @@ std::optional<Flaw> flaw_in_label(std::string_view text)
         if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-') continue;
         return Flaw{"bad-name", in_quotes(text) + " has " + first_wrong_character(text, i), hint};
     }
+    // After the characters: bytes and characters are the same then.
     if (text.size() > kMostLabelBytes) {
         return Flaw{"bad-name", "has " + std::to_string(text.size()) + " characters, at most 63",
                     hint};
@@ -119,6 +128,7 @@ std::optional<Flaw> flaw_in_text(std::string_view text)
 {
     for (std::size_t i = 0; i < text.size();) {
         const Utf8Char c = decode_utf8(text.substr(i));
+        // C0, DEL and C1 (ISO 6429): what could steer a terminal.
         const bool wrong = c.length == 0 || c.value < 0x20 || (c.value >= 0x7F && c.value < 0xA0);
         if (wrong) {
             return Flaw{"control-character",
@@ -140,15 +150,19 @@ std::optional<Flaw> flaw_in_path(std::string_view text)
         return Flaw{"bad-path", in_quotes(text) + " is relative",
                     "write it from the root, with '/' first"};
     }
+    // Before it is cut into parts: an error in it is then shown in its own words.
     if (auto flaw = flaw_in_text(text)) return flaw;
     if (text == "/") return std::nullopt;
     for (std::size_t begin = 1; begin <= text.size();) {
         const std::size_t end = std::min(text.find('/', begin), text.size());
         const std::string_view part = text.substr(begin, end - begin);
         if (part.empty()) {
+            // Each place has one name: whatever compares paths compares bytes.
             return Flaw{"bad-path", in_quotes(text) + " has '//' or ends with '/'",
                         "write each '/' once"};
         }
+        // "..": what it leads to depends on links, so the path that was checked need not be the one
+        // that is opened.
         if (part == "." || part == "..") {
             return Flaw{"bad-path", in_quotes(text) + " has '" + std::string(part) + "' in it",
                         "write the path that is meant"};
@@ -173,6 +187,7 @@ std::optional<Flaw> flaw_in_env_name(std::string_view text)
         return Flaw{"bad-name", in_quotes(text) + " has " + first_wrong_character(text, i),
                     "a letter or '_', then letters, digits, '_', '.' and '-'"};
     }
+    // Ours, not the kernel's: it keeps messages short.
     if (text.size() > 256) return Flaw{"bad-name", "a variable's name has at most 256 bytes", {}};
     return std::nullopt;
 }
@@ -199,6 +214,7 @@ std::optional<std::string> canonical_cpuset(std::string_view text)
 {
     const auto set = parse_cpuset(text);
     if (!set) return std::nullopt;
+    // By bits: order, repetition and overlap are gone by themselves.
     std::string out;
     for (std::size_t cpu = 0; cpu < kMostCpus; ++cpu) {
         if (!set->test(cpu)) continue;
@@ -216,6 +232,7 @@ bool cpuset_within(std::string_view inner, std::string_view outer)
 {
     const auto a = parse_cpuset(inner);
     const auto b = parse_cpuset(outer);
+    // Nothing that cannot be read is within anything.
     return a && b && (*a & ~*b).none();
 }
 
@@ -225,6 +242,8 @@ SourceLocation locate(const Locations& where, std::string_view key)
         const auto found = where.find(std::string(key));
         if (found != where.end()) return found->second;
         if (key.empty()) return {};
+        // ".[" cuts a quoted name with dots in the middle; then the next round finds its table,
+        // which is near enough for a person.
         const std::size_t cut = key.find_last_of(".[");
         key = key.substr(0, cut == std::string_view::npos ? 0 : cut);
     }
@@ -232,7 +251,7 @@ SourceLocation locate(const Locations& where, std::string_view key)
 
 std::span<const std::string_view> capability_names() noexcept
 {
-    // linux/capability.h, up to CAP_LAST_CAP of Linux 6.12
+    // linux/capability.h, up to CAP_LAST_CAP of Linux 6.12 (40, CAP_CHECKPOINT_RESTORE).
     static constexpr std::array<std::string_view, 41> kNames{
         "CAP_AUDIT_CONTROL",   "CAP_AUDIT_READ",   "CAP_AUDIT_WRITE",
         "CAP_BLOCK_SUSPEND",   "CAP_BPF",          "CAP_CHECKPOINT_RESTORE",
@@ -253,6 +272,7 @@ std::span<const std::string_view> capability_names() noexcept
 
 std::span<const std::string_view> rlimit_names() noexcept
 {
+    // Those of Linux (RLIMIT_* of setrlimit(2)); RLIM_NLIMITS is 16.
     static constexpr std::array<std::string_view, 16> kNames{
         "as",   "core",   "cpu",   "data", "fsize",  "locks",  "memlock",    "msgqueue",
         "nice", "nofile", "nproc", "rss",  "rtprio", "rttime", "sigpending", "stack"};

@@ -13,11 +13,12 @@
 #include "base/strong.hpp"
 #include "base/units.hpp"
 
-// The typed profile: what a TOML file says, defaults filled in, nothing of the host.
-// Durations are milliseconds, sizes bytes, CPUs thousandths; ids are numeric (a static program
-// has no usable name service).
+// The typed profile: what a TOML file says, defaults filled in, nothing of the host. Values only;
+// equal profiles have equal normal forms. Durations are milliseconds, sizes bytes, CPUs
+// thousandths; ids are numeric (a static program has no usable name service).
 namespace sandbox::profile {
 
+// The order of enumerators is that of the names in names.cpp.
 enum class Isolation { microvm, sandbox };
 enum class Driver { oci, microvm, native };
 enum class MountType { bind, volume, tmpfs };
@@ -25,7 +26,9 @@ enum class NetworkMode { none, egress, host };
 enum class RuleAction { allow, deny };
 enum class Protocol { tcp, udp };
 enum class SeccompProfile { standard, strict };  // spelled "default" and "strict"
+// From the least to the most: an overlay may only go to the left.
 enum class RestartPolicy { no, on_failure, always };
+// From the least to the most that a change costs: nothing, the next start, a new sandbox.
 enum class ChangeClass { live, next_start, replace };
 
 std::string_view to_string(Isolation value) noexcept;
@@ -38,6 +41,7 @@ std::string_view to_string(SeccompProfile value) noexcept;
 std::string_view to_string(RestartPolicy value) noexcept;
 std::string_view to_string(ChangeClass value) noexcept;
 
+// Not 0: whoever says nothing does not get root.
 struct User {
     std::uint32_t uid = 1000;
     std::uint32_t gid = 1000;
@@ -50,20 +54,26 @@ struct Process {
     std::map<std::string, std::string> env;
     GuestPath cwd{"/"};
     User user;
+    // Permission bits that files are made without, umask(2).
     std::uint32_t umask = 0022;
+    // A pseudo-terminal of ours as its three standard streams.
     bool terminal = false;
+    // Of the main process, from its start.
     std::optional<Millis> timeout;
     std::map<std::string, std::uint64_t> rlimits;  // "nofile" -> 1024; as getrlimit(2), lower case
     bool operator==(const Process&) const = default;
 };
 
+// The host's own /usr, read-only, with a skeleton of ours around it.
 struct HostRootfs {
     bool operator==(const HostRootfs&) const = default;
 };
+// A root file system that is unpacked somewhere on this host.
 struct DirRootfs {
     HostPath path;
     bool operator==(const DirRootfs&) const = default;
 };
+// A reference is kept as written; who resolves it says which digest it was.
 struct ImageRootfs {
     std::string reference;
     bool operator==(const ImageRootfs&) const = default;
@@ -85,6 +95,7 @@ struct Mount {
     bool operator==(const Mount&) const = default;
 };
 
+// A place that is shown empty, whatever is there.
 struct Mask {
     GuestPath path;
     bool operator==(const Mask&) const = default;
@@ -100,6 +111,7 @@ struct NetworkRule {
     bool operator==(const NetworkRule&) const = default;
 };
 
+// A port of this host that leads to one inside; TCP.
 struct PublishedPort {
     std::string host_address;  // IP literal
     std::uint16_t host_port = 0;
@@ -114,6 +126,7 @@ struct Network {
     bool operator==(const Network&) const = default;
 };
 
+// Nothing means no limit, except where a number stands.
 struct Resources {
     std::optional<Bytes> memory;
     std::optional<Bytes> swap;  // on top of memory; unset with memory set means 0
@@ -121,17 +134,21 @@ struct Resources {
     std::optional<std::uint32_t> cpu_weight;  // 1..10000, cgroup v2 scale
     std::optional<std::string> cpuset;  // canonical list "0-1,4"
     std::optional<std::uint32_t> io_weight;  // 1..10000
+    // Enough for a build; a fork bomb ends there.
     std::uint32_t pids = 512;
+    // No driver enforces it: such a profile is denied.
     std::optional<Bytes> disk;
     bool operator==(const Resources&) const = default;
 };
 
+// The strict profile permits fewer system calls; neither can be turned off.
 struct Security {
     SeccompProfile seccomp = SeccompProfile::standard;
     std::vector<std::string> capabilities;  // "CAP_NET_BIND_SERVICE", sorted, unique
     bool operator==(const Security&) const = default;
 };
 
+// A command inside; exit status 0 is healthy. Unhealthy after `retries` failures in a row.
 struct Health {
     std::vector<std::string> argv;
     Millis interval{10'000};
@@ -142,10 +159,14 @@ struct Health {
 
 struct Lifecycle {
     RestartPolicy restart = RestartPolicy::no;
+    // Before the first restart; it doubles then.
     Millis backoff{1'000};
     std::optional<std::uint32_t> max_restarts;
+    // Between TERM and KILL; 0: KILL at once.
     Millis stop_timeout{10'000};
+    // At the daemon's start.
     bool autostart = false;
+    // ttl: of the sandbox as a whole; idle_timeout: without sessions and requests.
     std::optional<Millis> ttl;
     std::optional<Millis> idle_timeout;
     std::optional<Health> health;
@@ -160,6 +181,7 @@ struct Secret {
     bool operator==(const Secret&) const = default;
 };
 
+// Of the machine; nothing: the operator's, or the driver's own.
 struct MicrovmSizes {
     std::optional<std::uint32_t> cpus;
     std::optional<Bytes> memory;
@@ -170,6 +192,7 @@ struct Profile {
     std::string name;
     std::map<std::string, std::string> labels;
     Isolation isolation = Isolation::microvm;
+    // Nothing: the operator's default for that isolation.
     std::optional<Driver> driver;
     Process process;
     Rootfs rootfs;
@@ -186,6 +209,7 @@ struct Profile {
 };
 
 // Where each key was written, by key path ("mount[0].source"): diagnostics and denials point there.
+// Keys that were not written are not in it; see locate() in check.hpp.
 using Locations = std::map<std::string, SourceLocation>;
 
 struct LocatedProfile {

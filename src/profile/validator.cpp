@@ -43,6 +43,7 @@ std::string path_of(const std::vector<std::string>& context, const Json& documen
     const Json* at = &document;
     for (std::size_t i = 1; i < context.size(); ++i) {
         std::string_view step = context[i];
+        // Without the brackets or the quotation marks that enclose it.
         if (step.size() >= 2) step = step.substr(1, step.size() - 2);
         if (at != nullptr && at->is_array()) {
             std::size_t index = 0;
@@ -51,6 +52,7 @@ std::string path_of(const std::vector<std::string>& context, const Json& documen
             at = index < at->size() ? &(*at)[index] : nullptr;
         } else {
             path = member_path(path, step);
+            // A place that is not there (a missing key) keeps its name and has no value.
             const auto found = at == nullptr || !at->is_object() ? Json::const_iterator()
                                                                  : at->find(std::string(step));
             at = at != nullptr && at->is_object() && found != at->end() ? &*found : nullptr;
@@ -59,8 +61,10 @@ std::string path_of(const std::vector<std::string>& context, const Json& documen
     return path;
 }
 
+// More than there are; at() below fails loudly when there is one too many.
 constexpr std::size_t kMostSchemas = 16;
 
+// Lean and published, of one name. once_flag: the daemon validates in several threads.
 struct Entry {
     std::once_flag parsed[2];
     std::once_flag compiled[2];
@@ -78,6 +82,7 @@ Entry* entry(std::string_view name, Variant variant)
         if (embedded.name != name) continue;
         Entry& found = entries.at(i);
         std::call_once(found.parsed[variant], [&] {
+            // Of the program itself; it cannot be malformed, and a test parses each.
             found.json[variant] = Json::parse(variant == kLean ? embedded.lean
                                                                : embedded.published);
         });
@@ -96,6 +101,7 @@ const CompiledSchema* compiled(std::string_view name, Variant variant)
 {
     Entry* found = entry(name, variant);
     if (found == nullptr) return nullptr;
+    // Apart from parsing: change_class() wants the JSON only, and compiling is the slow part.
     std::call_once(found->compiled[variant], [&] {
         found->schema[variant] = std::make_unique<CompiledSchema>(found->json[variant]);
     });
@@ -107,6 +113,7 @@ const CompiledSchema* compiled(std::string_view name, Variant variant)
 CompiledSchema::CompiledSchema(const Json& schema) : state_(std::make_unique<State>())
 {
     valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+    // Throws for a schema that is none: ours are checked by tests.
     parser.populateSchema(NlohmannJsonAdapter(schema), state_->schema);
 }
 
@@ -114,6 +121,7 @@ CompiledSchema::~CompiledSchema() = default;
 
 std::vector<SchemaFailure> CompiledSchema::validate(const Json& document) const
 {
+    // Validator keeps state of a run: one for each.
     valijson::Validator validator;
     valijson::ValidationResults results;
     std::vector<SchemaFailure> failures;
@@ -128,6 +136,7 @@ std::vector<SchemaFailure> CompiledSchema::validate(const Json& document) const
             failures.push_back(std::move(failure));
         }
     }
+    // Never empty for a document that does not obey: an empty list means that it does.
     if (failures.empty()) failures.push_back({"", "the document does not obey its schema"});
     return failures;
 }
