@@ -13,13 +13,15 @@ namespace sandbox::policy {
 
 enum class Kind { word, path, host, user };
 
-// Whether everything `inner` stands for is among what `outer` stands for.
+// Whether everything `inner` stands for is among what `outer` stands for. Requires: both in the
+// form in which a bundle or profile was read (hosts canonical, paths normal).
 bool covers(Kind kind, std::string_view outer, std::string_view inner);
 
 // Whether some member of `set` covers `value`; a set that is absent covers everything.
 bool permits(Kind kind, const PermittedSet& set, std::string_view value);
 
-// The greatest set below both, without members that others cover.
+// The greatest set below both, without members that others cover. Commutative, associative and
+// idempotent, as a lattice wants it.
 PermittedSet meet(Kind kind, const PermittedSet& a, const PermittedSet& b);
 
 // One permitted set of a bundle, by its key.
@@ -28,6 +30,8 @@ struct SetKey {
     PermittedSet Bundle::* member;
     Kind kind;
 };
+// By key. Whoever adds a set adds it here and to the schema: reading, meet, digest and explain
+// follow.
 inline constexpr SetKey kSetKeys[] = {
     {"capabilities", &Bundle::capabilities, Kind::word},
     {"drivers", &Bundle::drivers, Kind::word},
@@ -40,7 +44,7 @@ inline constexpr SetKey kSetKeys[] = {
     {"users", &Bundle::users, Kind::user},
 };
 
-// "2027-01-01" or "2027-01-01T00:00:00Z" (RFC 3339), with days that exist.
+// "2027-01-01" or "2027-01-01T00:00:00Z" (RFC 3339, full-date or date-time), with days that exist.
 bool is_rfc3339(std::string_view text) noexcept;
 
 }  // namespace sandbox::policy

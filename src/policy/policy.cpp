@@ -23,6 +23,7 @@ SourceLocation place_of(const LocatedBundle& bundle, std::string_view key)
 template <class T>
 void lower(std::optional<T>& into, const std::optional<T>& other)
 {
+    // Nothing is no limit, so it never lowers one.
     if (other && (!into || *other < *into)) into = other;
 }
 
@@ -30,6 +31,7 @@ void meet_into(Bundle& into, const Bundle& other)
 {
     for (const SetKey& set : kSetKeys) {
         if (!(other.*set.member)) continue;
+        // Both maxima and demands can only get tighter: a meet never permits more (law 3).
         into.*set.member = meet(set.kind, into.*set.member, other.*set.member);
     }
     lower(into.max.memory, other.max.memory);
@@ -40,6 +42,7 @@ void meet_into(Bundle& into, const Bundle& other)
     into.require.read_only_rootfs |= other.require.read_only_rootfs;
     into.require.cgroup_v2 |= other.require.cgroup_v2;
     into.require.pinned_digests |= other.require.pinned_digests;
+    // The one scalar where more is stricter.
     const auto& kept = other.require.log_retention;
     if (kept && (!into.require.log_retention || *kept > *into.require.log_retention)) {
         into.require.log_retention = kept;
@@ -52,6 +55,7 @@ std::string scalar_text(const Bundle& bundle, std::string_view key)
     const auto number = [](const std::optional<std::uint32_t>& value) {
         return value ? std::to_string(*value) : std::string();
     };
+    // A demand that is not made is silence.
     const auto yes = [](bool value) { return std::string(value ? "true" : ""); };
     const Maxima& max = bundle.max;
     const Demands& require = bundle.require;
@@ -64,6 +68,7 @@ std::string scalar_text(const Bundle& bundle, std::string_view key)
         return require.log_retention ? format_duration(*require.log_retention) : "";
     }
     if (key == "require.read_only_rootfs") return yes(require.read_only_rootfs);
+    // Empty for a set's key: the caller asks decisions then.
     if (key == "require.cgroup_v2") return yes(require.cgroup_v2);
     if (key == "require.pinned_digests") return yes(require.pinned_digests);
     return {};
@@ -83,6 +88,7 @@ std::string joined(const std::set<std::string>& set)
 {
     std::string text;
     for (const std::string& item : set) text += (text.empty() ? "" : ", ") + item;
+    // An empty set permits nothing, and says so.
     return text.empty() ? "nothing" : text;
 }
 
@@ -109,6 +115,7 @@ std::vector<Decision> decide(const Bundle& meet, const std::vector<LocatedBundle
         decisions.push_back(std::move(decision));
     }
     for (Decision& decision : decisions) {
+        // A bundle that was given twice counts once.
         std::sort(decision.by.begin(), decision.by.end());
         decision.by.erase(std::unique(decision.by.begin(), decision.by.end()), decision.by.end());
     }
@@ -120,12 +127,14 @@ std::vector<Decision> decide(const Bundle& meet, const std::vector<LocatedBundle
 // Every value is a string, an integer or a boolean; null where all bundles are silent.
 Json limits_json(const Bundle& bundle)
 {
+    // Null and "nothing permitted" ([]) are different policies and must digest differently.
     Json json = Json::object();
     for (const SetKey& set : kSetKeys) {
         const PermittedSet& value = bundle.*set.member;
         json[std::string(set.key)] = value ? Json(*value) : Json(nullptr);
     }
     const auto number = [](const auto& value) {
+        // Bytes and thousandths of a CPU, as counts: text would depend on how it was written.
         return value ? Json(value->count) : Json(nullptr);
     };
     const auto plain = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
@@ -165,6 +174,7 @@ const SetKey* find_set(std::string_view key)
 // A path with ".." in it would pass as below a prefix that it leaves.
 bool is_usable(const SetKey& set, std::string_view value)
 {
+    // Profiles are checked already; this is for every other caller.
     return set.kind != Kind::path || !profile::flaw_in_path(value);
 }
 
@@ -192,6 +202,7 @@ EffectivePolicy EffectivePolicy::meet(std::vector<LocatedBundle> bundles,
                                       std::vector<BrokenBundle> broken)
 {
     EffectivePolicy policy;
+    // Sorted by place, so that the result does not depend on the order of a directory.
     std::sort(bundles.begin(), bundles.end(), [](const LocatedBundle& a, const LocatedBundle& b) {
         return std::pair(place_of(a, ""), a.bundle.name) <
                std::pair(place_of(b, ""), b.bundle.name);
@@ -200,10 +211,12 @@ EffectivePolicy EffectivePolicy::meet(std::vector<LocatedBundle> bundles,
         return std::tie(a.file, a.why) < std::tie(b.file, b.why);
     });
     for (const LocatedBundle& bundle : bundles) meet_into(policy.meet_, bundle.bundle);
+    // Of the meet that is done: a decision names its value.
     policy.decisions_ = decide(policy.meet_, bundles);
     policy.bundles_ = std::move(bundles);
     policy.broken_ = std::move(broken);
     Json meaning = limits_json(policy.meet_);
+    // A policy that denies everything is another policy; which file is broken is not its meaning.
     meaning["broken"] = !policy.broken_.empty();
     // Only integers and UTF-8 that came through TOML: serialize cannot fail.
     policy.digest_ = canon::digest(canon::serialize(meaning).value_or(""));
@@ -213,12 +226,14 @@ EffectivePolicy EffectivePolicy::meet(std::vector<LocatedBundle> bundles,
 bool EffectivePolicy::permits(std::string_view key, std::string_view value) const
 {
     const SetKey* set = find_set(key);
+    // Fails closed on each doubt.
     if (set == nullptr || !broken_.empty() || !is_usable(*set, value)) return false;
     return policy::permits(set->kind, meet_.*set->member, value);
 }
 
 SourceLocation EffectivePolicy::refuser(std::string_view key, std::string_view value) const
 {
+    // All bundles deny then; the first broken one is what to mend.
     if (!broken_.empty()) return {broken_.front().file, 0, 0};
     const SetKey* set = find_set(key);
     if (set == nullptr) return {};
@@ -235,6 +250,7 @@ SourceLocation EffectivePolicy::source_of(std::string_view key) const
     const std::string effective = scalar_text(meet_, key);
     for (const LocatedBundle& bundle : bundles_) {
         if (!effective.empty() && scalar_text(bundle.bundle, key) == effective) {
+            // The first with that very value: a bundle that allows more has decided nothing.
             return place_of(bundle, key);
         }
     }
@@ -244,6 +260,7 @@ SourceLocation EffectivePolicy::source_of(std::string_view key) const
     return {};
 }
 
+// For `policy explain -o json` and the API; places are files of this host.
 Json to_json(const EffectivePolicy& policy)
 {
     Json decisions = Json::array();
@@ -291,9 +308,11 @@ std::string render_explain(const EffectivePolicy& policy)
     }
     std::size_t key_width = 0;
     std::size_t value_width = 0;
+    // Of a value: longer lists keep their line, and their places follow unaligned.
     constexpr std::size_t kWidest = 40;
     for (const Decision& decision : policy.decisions()) {
         key_width = std::max(key_width, decision.key.size());
+        // Of escaped texts: what is seen must line up.
         value_width = std::max(value_width, std::min(kWidest, escaped(decision.value).size()));
     }
     text += "\n";

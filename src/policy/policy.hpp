@@ -19,6 +19,7 @@ namespace sandbox::policy {
 
 using PermittedSet = std::optional<std::set<std::string>>;  // nothing: everything
 
+// What a bundle caps; nothing is no cap.
 struct Maxima {
     std::optional<Bytes> memory;
     std::optional<MilliCpus> cpus;
@@ -28,6 +29,7 @@ struct Maxima {
     bool operator==(const Maxima&) const = default;
 };
 
+// What a bundle insists on; false and nothing demand nothing. log_retention: at least that long.
 struct Demands {
     bool read_only_rootfs = false;
     std::optional<Millis> log_retention;
@@ -51,7 +53,8 @@ struct LocatedBundle {
     profile::Locations where;  // "drivers", "max.memory", …
 };
 
-// One bundle file. `file` only names it in diagnostics.
+// One bundle file. `file` only names it in diagnostics. Pure and without an Error: all that is
+// wrong is told at once, with its line. Hostile input is refused, not survived.
 struct ParsedBundle {
     std::optional<LocatedBundle> bundle;  // nothing when there are errors
     std::vector<Diagnostic> diagnostics;
@@ -73,6 +76,7 @@ struct Decision {
     bool operator==(const Decision&) const = default;
 };
 
+// Immutable after meet(). A value: it owns all, and any thread may read a copy.
 class EffectivePolicy {
 public:
     // The meet of all bundles; the result does not depend on their order or repetition.
@@ -81,6 +85,7 @@ public:
 
     const Bundle& limits() const noexcept { return meet_; }  // name is empty
     const std::vector<LocatedBundle>& bundles() const noexcept { return bundles_; }  // sorted
+    // Each denies everything while it is there.
     const std::vector<BrokenBundle>& broken() const noexcept { return broken_; }
     const std::vector<Decision>& decisions() const noexcept { return decisions_; }  // sorted by key
 
@@ -94,7 +99,8 @@ public:
     // Who set the effective value of a maximum ("max.memory") or a demand ("require.cgroup_v2").
     SourceLocation source_of(std::string_view key) const;
 
-    // Of the meaning, not of file names or order.
+    // "sha256:…" of the meaning, not of file names or order: a plan records it, and two hosts with
+    // the same rules have the same.
     const std::string& digest() const noexcept { return digest_; }
 
 private:
@@ -105,6 +111,8 @@ private:
     std::string digest_;
 };
 
+// Stable, for programs; the text is for people and escaped for a terminal.2091 Past it the bundle
+// keeps binding; `doctor` says so.
 canon::Json to_json(const EffectivePolicy& policy);
 std::string render_explain(const EffectivePolicy& policy);
 
