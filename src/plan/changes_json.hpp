@@ -6,6 +6,7 @@
 #include "canon/json.hpp"
 #include "plan/plan.hpp"
 
+// The changes of a plan as JSON.
 // Beside plan.hpp, which stays free of the JSON library.
 namespace sandbox::plan {
 

@@ -13,15 +13,19 @@ using canon::Json;
 
 namespace {
 
+// Milliseconds, as in every format; null is "no limit of time".
 std::optional<Millis> millis(Fields& fields, const char* key)
 {
     const auto count = fields.maybe_number<std::uint64_t>(key);
+    // A plan cannot hold more than 63 bits of milliseconds: what does not fit shows when the plan
+    // is encoded again and compared, decode_file().
     if (!count) return std::nullopt;
     return Millis(static_cast<std::int64_t>(*count));
 }
 
 std::uint32_t mode(Fields& fields, const char* key)
 {
+    // 07777: the file mode bits of stat(2) without the type.
     const auto bits = profile::parse_mode(fields.text(key), 07777);
     if (!bits) fields.refuse(key, "four octal digits are wanted");
     return bits.value_or(0);
@@ -64,6 +68,7 @@ RootfsPlan rootfs(Fields fields)
     return out;
 }
 
+// By reference, unlike the others: the caller iterates over a list that owns it.
 MountPlan mount(Fields& fields)
 {
     MountPlan out;
@@ -109,6 +114,7 @@ ResourcePlan resources(Fields fields)
     return out;
 }
 
+// A second home for version and controllers: `resources` is then what the guest's own kernel holds.
 MicrovmPlan microvm(Fields fields)
 {
     MicrovmPlan out;
@@ -164,9 +170,12 @@ void findings(Fields& fields, PlanContent& out)
 
 Result<PlanContent> content_from_json(const Json& json)
 {
+    // One failure for the whole tree; the readers below are straight lists without a way out each.
     Failure failure;
     Fields fields(json, "plan", failure);
     PlanContent out;
+    // Kept raw: the profile has a reader of its own, with defaults, which would hide a missing key
+    // if it were asked first.
     const Json& request = fields.raw("request");
     out.driver = fields.choice<profile::Driver>("driver", profile::names_of(profile::Driver{}));
     out.isolation_class = fields.choice<IsolationClass>("isolation_class", kIsolationClasses);
@@ -184,6 +193,7 @@ Result<PlanContent> content_from_json(const Json& json)
     out.artifacts = fields.text_map("artifacts");
     out.warnings = fields.texts("warnings");
     fields.close();
+    // Before the request: its errors would cover those of the plan.
     TRY_VOID(failure.status());
     out.request = TRY_WITH(profile::from_json(request), "plan.request");
     return out;

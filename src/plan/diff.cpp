@@ -12,6 +12,7 @@ using canon::Json;
 
 namespace {
 
+// For people; no profile spells a value so.
 constexpr std::string_view kAbsent = "(unset)";
 
 bool is_leaf_list(const Json& value)
@@ -78,6 +79,8 @@ void compare(const Leaves& from, const Leaves& to, Classify classify, std::vecto
     Leaves all = from;
     all.insert(to.begin(), to.end());
     for (const auto& [key, unused] : all) {
+        // One row for a key that only one of the two has, too: that a value came or went is a
+        // change.
         const auto before = from.find(key);
         const auto after = to.find(key);
         const std::string old_text = before == from.end() ? std::string(kAbsent) : before->second;
@@ -88,24 +91,30 @@ void compare(const Leaves& from, const Leaves& to, Classify classify, std::vecto
 
 }  // namespace
 
+// The profile's keys first, with their own classes; then what follows from host, policy or release.
 std::vector<Change> diff(const ExecutionPlan& from, const ExecutionPlan& to)
 {
     std::vector<Change> changes;
     if (from == to) return changes;
+    // Equal canonical bytes are the common case: no JSON is built.
     Leaves old_leaves;
     Leaves new_leaves;
     flatten(profile::to_json(from->request), "", old_leaves);
     flatten(profile::to_json(to->request), "", new_leaves);
+    // Keyed without list indices: profile::change_class() knows "filesystem.mounts", not its third
+    // item.
     compare(
         old_leaves, new_leaves,
         [](const std::string& key) { return profile::change_class(without_indices(key)); },
         changes);
+    // Taken before the derived ones are added.
     const bool same_request = changes.empty();
 
     old_leaves.clear();
     new_leaves.clear();
     Json old_json = content_json(from.content());
     Json new_json = content_json(to.content());
+    // Compared above, in the profile's own words.
     old_json.erase("request");
     new_json.erase("request");
     if (!same_request) {

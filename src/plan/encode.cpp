@@ -11,6 +11,8 @@ using canon::Json;
 
 namespace {
 
+// Each helper writes the keys that its reader in decode.cpp wants, and in no particular order:
+// canon::serialize() sorts them (RFC 8785).
 Json paths_json(const std::vector<GuestPath>& paths)
 {
     Json list = Json::array();
@@ -20,6 +22,7 @@ Json paths_json(const std::vector<GuestPath>& paths)
 
 Json process_json(const ProcessPlan& process)
 {
+    // Null and not left out: the formats have every key present, so that a missing one is an error.
     Json timeout = nullptr;
     if (process.timeout) timeout = process.timeout->count();
     return {{"argv", process.argv},
@@ -136,6 +139,7 @@ Json unenforced_json(const std::vector<Unenforced>& unenforced)
 
 Json facts_json(const std::map<std::string, FactRef>& facts)
 {
+    // An object even when empty: Json's default would be null, another type.
     Json object = Json::object();
     for (const auto& [name, fact] : facts) {
         object[name] = {{"status", fact.status}, {"value", fact.value}};
@@ -165,6 +169,7 @@ Json content_json(const PlanContent& content)
               {"artifacts", Json(content.artifacts)},
               {"facts", facts_json(content.facts)},
               {"warnings", content.warnings}};
+    // Left out and not null: an OCI plan's bytes do not speak of machines at all.
     if (content.microvm) json["microvm"] = microvm_json(*content.microvm);
     return json;
 }

@@ -10,6 +10,8 @@ using canon::Json;
 
 void Failure::set(const std::string& where, const std::string& what)
 {
+    // First one only: the rest often follow from it.
+    // From a file that anybody may have written: it may hold terminal escapes.
     if (!error_) error_ = Error(Code::corrupt, escaped(where + ": " + what));
 }
 
@@ -35,7 +37,9 @@ void Fields::refuse(const char* key, const std::string& what) { failure_->set(pa
 
 const Json& Fields::take(const char* key)
 {
+    // Shared by all and never written to: a getter answers with a reference.
     static const Json kNothing;
+    // Also when it is missing, or close() would say something about it, too.
     seen_.insert(key);
     if (!json_->is_object()) return kNothing;
     const auto found = json_->find(key);
@@ -65,9 +69,11 @@ bool Fields::flag(const char* key)
 std::uint64_t Fields::unsigned_of(const char* key, const Json& value, std::uint64_t most)
 {
     // A value built in memory may be a signed integer that is not negative.
+    // nlohmann keeps the sign in the type; a parsed number that is not negative is unsigned.
     if (value.is_number_integer() &&
         (value.is_number_unsigned() || value.get<std::int64_t>() >= 0)) {
         const auto number = value.get<std::uint64_t>();
+        // Also more than `Unsigned` can hold: the cast in the header cannot lose anything.
         if (number <= most) return number;
         refuse(key, "at most " + std::to_string(most) + " is wanted");
         return 0;
@@ -80,6 +86,7 @@ std::vector<std::string> Fields::texts(const char* key)
 {
     std::vector<std::string> out;
     const Json& value = take(key);
+    // A scalar is iterated as itself: the first round below ends it; null has no items.
     if (!value.is_array()) refuse(key, "a list is wanted");
     for (const Json& item : value) {
         if (!item.is_string()) {
@@ -123,6 +130,7 @@ std::map<std::string, std::uint64_t> Fields::number_map(const char* key)
     return out;
 }
 
+// take() may give null: the new Fields then says "an object is wanted", once, with the full path.
 Fields Fields::object(const char* key) { return Fields(take(key), path(key), *failure_); }
 
 std::vector<Fields> Fields::objects(const char* key)
@@ -155,6 +163,7 @@ std::map<std::string, Fields> Fields::object_map(const char* key)
 
 void Fields::close()
 {
+    // Already refused in the constructor.
     if (!json_->is_object()) return;
     for (const auto& [name, item] : json_->items()) {
         if (!seen_.contains(name)) failure_->set(path(name), "an unknown key");

@@ -6,7 +6,7 @@
 #include "base/result.hpp"
 #include "plan/plan.hpp"
 
-// What of a plan may change under a sandbox that runs. Pure.
+// What of a plan may change under a sandbox that runs. Pure: no file, no clock, no kernel.
 namespace sandbox::plan {
 
 // Of plan::diff: what the profile says differently, and what follows from host, policy or release.
@@ -16,7 +16,8 @@ struct Changes {
 };
 Changes split_changes(const ExecutionPlan& runs, const ExecutionPlan& wanted);
 
-// Every change of the request is of class `live` (none at all is, too).
+// Every change of the request is of class `live` (none at all is, too). Derived changes do not
+// count: an upgrade of the host ends no sandbox.
 bool all_live(const Changes& changes) noexcept;
 
 // The plan that `runs` becomes when the live keys of `wanted` are applied: its request, limits,

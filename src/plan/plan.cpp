@@ -9,14 +9,18 @@ namespace sandbox::plan {
 
 Result<ExecutionPlan> ExecutionPlan::seal(PlanContent content)
 {
+    // Fails for text that is not UTF-8 and for integers beyond 2^53-1, which have no canonical
+    // form.
     std::string canonical = TRY_WITH(canon::serialize(content_json(content)), "seal the plan");
+    // Of the bytes, not of the struct: the digest is what another program can compute, too.
     PlanDigest digest(canon::digest(canonical));
     return ExecutionPlan(std::move(content), std::move(canonical), std::move(digest));
 }
 
 Result<std::string> encode_file(const ExecutionPlan& plan)
 {
-    // Keys in canonical order: "digest", "plan", "version". The plan's bytes are canonical already.
+    // By hand, because the plan's bytes are canonical already and must not be parsed and written
+    // again. Keys in canonical order: "digest", "plan", "version" (RFC 8785, section 3.2.3).
     return "{\"digest\":\"" + plan.digest().str() + "\",\"plan\":" + plan.canonical() +
            ",\"version\":" + std::to_string(kPlanVersion) + "}\n";
 }
@@ -25,8 +29,11 @@ namespace {
 
 Result<ExecutionPlan> decode(std::string_view bytes)
 {
+    // Refuses duplicate keys, so that two readers cannot see two plans.
     const canon::Json json = TRY(canon::parse(bytes));
     Failure failure;
+    // The version first: a later format may have other keys, and "unknown key" would be the wrong
+    // answer.
     Fields file(json, "", failure);
     const int version = file.number<std::uint16_t>("version");
     const std::string digest = file.text("digest");
@@ -39,6 +46,7 @@ Result<ExecutionPlan> decode(std::string_view bytes)
     file.close();
     TRY_VOID(failure.status());
     PlanContent decoded = TRY(content_from_json(content));
+    // The digest is computed, never taken over: the file's own is only compared.
     ExecutionPlan plan = TRY(ExecutionPlan::seal(std::move(decoded)));
     if (plan.digest().str() != digest) {
         return fail(Code::corrupt, "it was edited: its content has the digest " +
@@ -57,6 +65,7 @@ Result<ExecutionPlan> decode(std::string_view bytes)
 
 Result<ExecutionPlan> decode_file(std::string_view bytes)
 {
+    // The path is the caller's to add; the bytes may come from a pipe.
     return TRY_WITH(decode(bytes), "this plan file is refused");
 }
 

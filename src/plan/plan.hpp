@@ -14,6 +14,8 @@
 #include "canon/canon.hpp"
 #include "profile/types.hpp"
 
+// A plan is everything that is enforced, as data. Values only: it owns its strings, holds no
+// descriptors and no pointers, and may be copied to and read in any thread.
 namespace sandbox::plan {
 
 // How strong the boundary is; separate from the driver so that a driver's name hides nothing.
@@ -24,7 +26,7 @@ std::string_view to_string(IsolationClass value) noexcept;
 enum class CgroupVersion { none, v1, v2 };
 std::string_view to_string(CgroupVersion value) noexcept;
 
-// What executes a guest's instructions.
+// What executes a guest's instructions: KVM (hardware) or QEMU's translator, which is no boundary.
 enum class Accelerator { kvm, tcg };
 std::string_view to_string(Accelerator value) noexcept;
 
@@ -40,16 +42,21 @@ enum class Ownership {
 std::string_view to_string(RootfsStrategy value) noexcept;
 std::string_view to_string(Ownership value) noexcept;
 
+// What PID 1 starts. Everything that the profile left open has a value here.
 struct ProcessPlan {
     std::vector<std::string> argv;  // empty exactly when idle
     bool idle = false;
     std::map<std::string, std::string> env;  // complete: PATH, HOME and the profile's own
     GuestPath cwd;
+    // Of the sandbox's user namespace.
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
+    // Nine bits, umask(2).
     std::uint32_t umask = 0;
     bool terminal = false;
+    // Of the whole run, from its start; nothing: for ever.
     std::optional<Millis> timeout;
+    // Names as in getrlimit(2) without RLIMIT_, lower case; values in the kernel's units.
     std::map<std::string, std::uint64_t> rlimits;  // soft = hard
     bool operator==(const ProcessPlan&) const = default;
 };
@@ -60,6 +67,7 @@ struct RootfsPlan {
     bool read_only = true;
     RootfsStrategy strategy = RootfsStrategy::host_tree;
     Ownership ownership = Ownership::overflow;
+    // Content, not paths: it is in the digest, and no file of the host can change it later.
     std::map<std::string, std::string> etc;  // generated files, name below /etc -> content
     bool operator==(const RootfsPlan&) const = default;
 };
@@ -97,10 +105,12 @@ struct ResourcePlan {
     bool operator==(const ResourcePlan&) const = default;
 };
 
+// What confines the workload beyond files and limits.
 struct SecurityPlan {
     std::vector<std::string> namespaces;  // "cgroup","ipc","mount","net","pid","user","uts"; sorted
     std::vector<std::string> capabilities;  // of the workload, sorted; empty by default
     profile::SeccompProfile seccomp = profile::SeccompProfile::standard;
+    // "sha256:…"; the rules themselves are compiled into sandbox-init.
     std::string seccomp_digest;  // of the inner rule set
     std::uint32_t landlock_abi = 0;  // 0: not applied (then listed as not enforced)
     std::uint32_t id_count = 65536;  // complete map
@@ -138,6 +148,7 @@ struct MicrovmPlan {
 
 // A requirement turned into something that enforces it. Every control here is mandatory: what is
 // optional and missing stands under `unenforced`.
+// Unique names: evidence is found by them.
 struct Control {
     std::string name;  // "namespace.user", "limit.memory", "seccomp.filter", "mount:/work"
     std::string mechanism;  // "user namespace", "cgroup v1 memory.limit_in_bytes"
@@ -145,26 +156,30 @@ struct Control {
     auto operator<=>(const Control&) const = default;
 };
 
+// Said in plain sight instead of being left out.
 struct Unenforced {
     std::string name;
     std::string reason;
     auto operator<=>(const Unenforced&) const = default;
 };
 
+// A fact of the host as it was when the plan was made, so that a launch can find it changed.
 struct FactRef {
     std::string status;
     std::string value;
     bool operator==(const FactRef&) const = default;
 };
 
-// Everything a plan says. Built by the resolver or the decoder only.
+// Everything a plan says. Built by the resolver or the decoder only; both have checked it.
 struct PlanContent {
+    // As asked for, with defaults: `plan --diff` compares it, and a live update starts from it.
     profile::Profile request;
     profile::Driver driver = profile::Driver::oci;
     IsolationClass isolation_class = IsolationClass::shared_kernel;
     ProcessPlan process;
     RootfsPlan rootfs;
     std::vector<MountPlan> mounts;  // parents before children
+    // Sorted; shown empty inside.
     std::vector<GuestPath> masks;
     NetworkPlan network;
     ResourcePlan resources;
@@ -173,16 +188,19 @@ struct PlanContent {
     std::vector<Control> controls;  // sorted by name
     std::vector<Unenforced> unenforced;  // sorted by name
     std::string policy_digest;
+    // Name to "sha256:…" of the file that was used; a launch refuses others.
     std::map<std::string, std::string> artifacts;  // "oci.runtime", "sandbox-init", "sandbox-shim"
     std::map<std::string, FactRef> facts;  // relied on
     std::vector<std::string> warnings;  // for people: "shares the host's network"
     bool operator==(const PlanContent&) const = default;
 };
 
-// Immutable. Same inputs, same bytes, same digest.
+// Immutable. Same inputs, same bytes, same digest; equal bytes are equality. Costs two copies of
+// the content in memory, a few KiB each.
 class ExecutionPlan {
 public:
-    // Serializes and digests once.
+    // Serializes and digests once. corrupt: some text is not UTF-8; invalid_argument: an integer is
+    // beyond 2^53-1 (RFC 8785 knows doubles only).
     [[nodiscard]] static Result<ExecutionPlan> seal(PlanContent content);
 
     const PlanContent& content() const noexcept { return content_; }
@@ -205,22 +223,29 @@ private:
 };
 
 // File format: docs/formats/plan.md.
+// A reader refuses every other version: a plan is made anew from the profile, never converted.
 inline constexpr int kPlanVersion = 1;
 
-// {"version":1,"digest":"sha256:…","plan":{…}} in canonical form plus a newline.
+// {"version":1,"digest":"sha256:…","plan":{…}} in canonical form plus a newline. Never fails; the
+// Result is for callers that go on with TRY.
 [[nodiscard]] Result<std::string> encode_file(const ExecutionPlan& plan);
-// Strict: unknown and missing keys, wrong types and a digest that does not match are refused.
+// Strict: unknown and missing keys, wrong types and a digest that does not match are refused, also
+// white space that encode_file() would not write. corrupt for all of them, with a text for the
+// user. Hostile input is expected.
 [[nodiscard]] Result<ExecutionPlan> decode_file(std::string_view bytes);
 
-// What a person reads in ten seconds.
+// What a person reads in ten seconds. Escaped for a terminal; not stable, programs read the JSON.
 std::string render_table(const ExecutionPlan& plan);
 
+// One leaf that differs; texts are not escaped.
 struct Change {
     std::string key;  // profile key path, or plan path for derived values
     std::string from;
     std::string to;
     profile::ChangeClass change_class;
 };
+// The profile's keys first, then derived ones ("plan.…"), each sorted; empty exactly when the plans
+// are equal.
 std::vector<Change> diff(const ExecutionPlan& from, const ExecutionPlan& to);
 
 }  // namespace sandbox::plan

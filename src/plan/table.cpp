@@ -9,6 +9,7 @@ namespace sandbox::plan {
 
 namespace {
 
+// Columns for an 80-column terminal.
 constexpr std::size_t kLabelWidth = 14;
 constexpr std::size_t kNameWidth = 24;
 constexpr std::size_t kMostArgument = 200;  // of a line; the whole is in the JSON
@@ -37,6 +38,8 @@ public:
     {
         out_ += padded(label == last_ ? std::string() : std::string(label), kLabelWidth);
         last_ = label;
+        // Here and nowhere else, so that no caller can forget it: paths and names are the
+        // profile's.
         out_ += escaped(text);
         out_ += '\n';
     }
@@ -44,6 +47,7 @@ public:
 
 private:
     std::string out_;
+    // A view: labels are literals.
     std::string_view last_;
 };
 
@@ -60,6 +64,7 @@ std::string_view meaning(IsolationClass value)
 void process_lines(Table& table, const ProcessPlan& process)
 {
     std::string command = process.idle ? "idle: sessions by exec only" : joined(process.argv, " ");
+    // Bytes: it may cut a character of UTF-8, which escaped() then shows as such.
     if (command.size() > kMostArgument) command = command.substr(0, kMostArgument) + "…";
     table.line("process", command);
     std::string how = "as " + std::to_string(process.uid) + ":" + std::to_string(process.gid) +
@@ -78,6 +83,7 @@ void filesystem_lines(Table& table, const PlanContent& plan)
         std::string what = mount.type == profile::MountType::bind
                                ? "bind of " + mount.source.str()
                                : std::string(profile::to_string(mount.type));
+        // What is said of a bind mount's size would be a lie: it is the host's file system.
         if (mount.size) what += " of " + format(*mount.size);
         what += mount.read_only ? ", read-only" : ", writable";
         table.line("filesystem", padded(mount.target.str(), kNameWidth) + what);
@@ -144,10 +150,12 @@ bool is_told(const Control& control)
 std::string readable(const PlanContent& plan, const Control& control)
 {
     const std::string_view name = subject(control);
+    // The control holds a quota and a period; a person asked for CPUs.
     if (name.ends_with("limit.cpu") && plan.request.resources.cpus) {
         return format(*plan.request.resources.cpus);
     }
     if (!name.ends_with("limit.memory") && !name.ends_with("limit.swap")) return control.planned;
+    // "max" and "-1" are not bytes; they stay as the kernel has them.
     const auto bytes = parse_bytes(control.planned);
     return bytes ? format(*bytes) : control.planned;
 }
@@ -156,6 +164,7 @@ void limit_lines(Table& table, const PlanContent& plan)
 {
     for (const Control& control : plan.controls) {
         const std::string_view name = subject(control);
+        // PID 1's own leaf is none of the profile's business.
         if (!is_limit(control) || name.starts_with("limit.control.")) continue;
         if (name.ends_with("limit.cpu_period")) continue;  // told by limit.cpu
         // "pids", "rlimit.nofile", "guest.pids", "vmm.memory"
@@ -207,6 +216,7 @@ std::string render_table(const ExecutionPlan& plan)
     for (const Unenforced& item : content.unenforced) {
         table.line("not enforced", padded(item.name, kNameWidth) + item.reason);
     }
+    // Said, not left out: an empty section would read as "not looked".
     if (content.unenforced.empty()) table.line("not enforced", "nothing");
     for (const std::string& warning : content.warnings) table.line("warning", warning);
     table.line("digest", plan.digest().str());
