@@ -108,6 +108,7 @@ private:
     static void add_request(CLI::App& sub, std::vector<std::string>& argv,
                             std::vector<std::string>& env, std::string& overlay)
     {
+        // One value each: CLI11 would otherwise take the words behind for more, -e A=b profile.
         sub.add_option("-e,--env", env, "NAME=VALUE added to the environment (repeatable)")
             ->allow_extra_args(false);
         sub.add_option("--overlay", overlay, "Profile fragment that narrows (a file)");
@@ -378,6 +379,7 @@ std::optional<Format> format_of(const Store& store)
     return it->second;
 }
 
+// Before CLI11 has seen a word: who fails to parse still has to exit as its verb does.
 std::string_view verb_of(int argc, const char* const* argv)
 {
     for (int i = 1; i < argc; ++i) {
@@ -390,8 +392,8 @@ std::string_view verb_of(int argc, const char* const* argv)
     return {};
 }
 
-// Words as CLI11 may see them. What stands behind "--" is the workload's and never shown to it;
-// it would also take "[a,b]" among positional words for a list, so such a word gets a guard, and one
+// Words as CLI11 may see them. What stands behind "--" is the workload's and never shown to it; it
+// would also take "[a,b]" among positional words for a list, so such a word gets a guard, and one
 // that begins with a guard another.
 constexpr char kGuard = '\x01';
 struct Split {
@@ -400,6 +402,7 @@ struct Split {
 };
 
 // `exec`: whether the next word is this option's value.
+// In step with add_exec(): an option that is missing here has its value taken for the name.
 bool takes_value(std::string_view word)
 {
     constexpr std::array<std::string_view, 8> kLong{"--root",    "--env",        "--user",
@@ -456,6 +459,7 @@ Split split_words(int argc, const char* const* argv)
     return split;
 }
 
+// 1 and 2 may be the workload's own status there; 125 is what docker and podman have for theirs.
 bool exits_as_workload(std::string_view verb)
 {
     return verb == "run" || verb == "exec" || verb == "attach" || verb == "create" ||

@@ -21,6 +21,7 @@ inline constexpr int kOurFailure = 125;
 
 enum class Format { table, json, yaml };
 
+// Names, paths and times as typed; each verb reads its own. Empty text: not given.
 struct ConfigInit {
     bool force = false;
 };
@@ -33,7 +34,9 @@ struct Plan {
     std::string profile;
     std::vector<std::string> argv;
     std::vector<std::string> env;
+    // After "--"; replaces the profile's argv as a whole.
     std::string overlay;
+    // "NAME=VALUE", unchecked.
     std::string snapshot;  // a saved `probe --json`
     std::string diff;  // name of a sandbox
     bool artifact = false;
@@ -49,6 +52,7 @@ struct Run {
     bool remove = false;
     bool interactive = false;
     bool terminal = false;
+    // As docker has it; see parse_detach_keys().
     std::string detach_keys = "ctrl-p,ctrl-q";
 };
 struct Create {
@@ -82,6 +86,7 @@ struct Touch {
 struct StatsVerb {
     std::vector<std::string> names;  // empty: all that run
     bool follow = false;
+    // A duration, units.hpp.
     std::string interval = "1s";
 };
 struct Events {
@@ -122,6 +127,7 @@ struct Stop {
 struct Copy {
     std::string source;  // PATH, NAME:PATH or "-"
     std::string target;
+    // A bound against a mistake, not a quota: more only when said.
     std::string max_size = "4GiB";
 };
 struct Exec {
@@ -141,6 +147,7 @@ struct Attach {
     std::string name;
     std::string session;
     std::string detach_keys = "ctrl-p,ctrl-q";
+    // Bytes of the stream; nothing: where the last client left it.
     std::optional<std::uint64_t> from;
     std::optional<std::uint64_t> from_stderr;
     bool no_stdin = false;
@@ -151,6 +158,7 @@ struct Sessions {
 struct Kill {
     std::vector<std::string> names;
     std::string session;  // empty: the main process
+    // SIGKILL, as docker and podman have it.
     std::string signal = "KILL";
 };
 struct Wait {
@@ -181,27 +189,31 @@ struct CompleteWords {
 };
 struct ShowCommands {};
 
+// Order without meaning.
 using Verb = std::variant<Create, Start, Restart, Pause, Resume, Touch, StatsVerb, Events,
                           ConfigInit, ConfigCheck, Validate, Plan, Run, Apply, Prune, Ps, Inspect,
                           Logs, Stop, Copy, Exec, Attach, Sessions, Kill, Wait, Remove, Probe,
                           Doctor, PolicyExplain, AuditVerify, AuditShow, Reconcile, Version,
                           Completion, CompleteWords, ShowCommands>;
 
+// `root` is a prefix of every path; empty: none.
 struct Command {
     std::string root;
     std::optional<Format> format;  // what -o or --json asked for
     Verb verb;
 };
 
-// Either a command, or text to print and the status to exit with (help: 0; wrong usage: 2, and 125
-// for the verbs that otherwise exit with the workload's status).
+// Either a command, or text to print and the status to exit with (help: 0, on stdout; wrong usage:
+// 2, and 125 for the verbs that otherwise exit with the workload's status, on stderr).
 struct Answer {
     std::string text;
     int status = 0;
 };
+// Pure: no file, no environment. argv as main() gets it, with the program's name first.
 std::variant<Command, Answer> parse_command_line(int argc, const char* const* argv);
 
-// Everything the parser takes.
+// Everything the parser takes, as data. Builds the parser once more: for help, completion and
+// tests.
 CommandDoc command_tree();
 
 }  // namespace sandbox::ctl

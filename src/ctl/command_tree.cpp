@@ -32,11 +32,13 @@ std::string first_word(const std::string& path) { return path.substr(0, path.fin
 // Group and place within it.
 std::pair<std::size_t, std::size_t> place_of(const std::string& path)
 {
+    // Between spaces, so that "rm" is not found in "arm".
     const std::string verb = " " + first_word(path) + " ";
     for (std::size_t i = 0; i < kGroups.size(); ++i) {
         const std::size_t at = kGroups[i].verbs.find(verb);
         if (at != std::string_view::npos) return {i, at};
     }
+    // Shown all the same: a verb that was forgotten in the list must not be hidden.
     return {kGroups.size() - 1, std::string::npos};
 }
 
@@ -85,6 +87,7 @@ constexpr auto kNamed = std::to_array<Named>({
 
 std::string in_capitals(std::string text)
 {
+    // The dashes in front.
     text.erase(0, text.find_first_not_of('-'));
     for (char& c : text) {
         if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
@@ -92,7 +95,8 @@ std::string in_capitals(std::string text)
     return text;
 }
 
-// The parser describes a closed set within the type: "TEXT:{table,json,yaml}".
+// The parser describes a closed set within the type only: "TEXT:{table,json,yaml}" (CLI11's
+// IsMember).
 std::vector<std::string> choices_of(const CLI::Option& option)
 {
     const std::string type = option.get_type_name();
@@ -115,20 +119,25 @@ OptionDoc describe_option(const CLI::Option& option)
     for (const std::string& name : option.get_lnames()) doc.names.push_back("--" + name);
     doc.help = option.get_description();
     doc.required = option.get_required();
+    // CLI11 gives a vector a huge maximum.
     doc.repeatable = option.get_items_expected_max() > 1;
     if (option.get_items_expected_max() == 0) return doc;  // a flag
     doc.fallback = option.get_default_str();
+    // Empty where anything may stand.
     doc.choices = choices_of(option);
+    // The long name, if there is one: that is what kNamed lists.
     const std::string name = doc.names.empty() ? option.get_name(true) : doc.names.back();
     const auto named = std::ranges::find(kNamed, name, &Named::name);
     doc.value = named == kNamed.end() ? in_capitals(name) : std::string(named->value);
     if (named != kNamed.end()) doc.words = named->words;
+    // A closed set says more than a kind.
     if (!doc.choices.empty()) doc.words = WordKind::choice;
     return doc;
 }
 
 CommandDoc describe_command(const CLI::App& app, const std::string& path)
 {
+    // Recursion as deep as verbs are nested: two.
     CommandDoc doc;
     doc.path = path;
     doc.help = app.get_description();
@@ -136,6 +145,7 @@ CommandDoc describe_command(const CLI::App& app, const std::string& path)
         OptionDoc one = describe_option(*option);
         (one.names.empty() ? doc.arguments : doc.options).push_back(std::move(one));
     }
+    // {}: CLI11's filter for "all"; without it only parsed ones are given.
     for (const CLI::App* child : app.get_subcommands({})) {
         const std::string separator = path.empty() ? "" : " ";
         doc.children.push_back(describe_command(*child, path + separator + child->get_name()));
@@ -146,6 +156,7 @@ CommandDoc describe_command(const CLI::App& app, const std::string& path)
 
 void collect(const CommandDoc& command, std::vector<const CommandDoc*>& out)
 {
+    // A group ("audit") is no command by itself.
     if (command.is_leaf()) out.push_back(&command);
     for (const CommandDoc& child : command.children) collect(child, out);
 }
@@ -182,6 +193,7 @@ std::vector<const CommandDoc*> leaves(const CommandDoc& tree)
 {
     std::vector<const CommandDoc*> list;
     collect(tree, list);
+    // Stable: verbs of one place keep the order in which the parser has them.
     std::ranges::stable_sort(list, {},
                              [](const CommandDoc* command) { return place_of(command->path); });
     return list;

@@ -29,6 +29,7 @@ struct OptionDoc {
     bool repeatable = false;
 };
 
+// One program, group or verb. A tree of values: copied at will, and the parser is not needed.
 struct CommandDoc {
     std::string path;  // "", "run", "audit show"
     std::string help;
@@ -40,17 +41,19 @@ struct CommandDoc {
     bool is_leaf() const { return children.empty(); }
 };
 
-// Names, not addresses: the parser may be gone afterwards.
+// Strings are copied, not viewed: the parser may be gone afterwards.
 CommandDoc describe(const CLI::App& app);
 
-// All leaves below `tree`, in the order of the overview: by group, then as listed there.
+// All leaves below `tree`, in the order of the overview: by group, then as listed there. Pointers
+// into `tree`, which must outlive them.
 std::vector<const CommandDoc*> leaves(const CommandDoc& tree);
-// The command of this path, or nothing.
+// The command of this path ("audit show"), or nothing. Points into `tree`.
 const CommandDoc* find_command(const CommandDoc& tree, const std::string& path);
 
-// `--help` of the program or of one command.
+// `--help` of the program or of one command, 80 columns wide. Requires: `command` is of `tree`.
 std::string render_help(const CommandDoc& tree, const CommandDoc& command);
 
+// For tests of the documents, not for people.
 canon::Json to_json(const CommandDoc& tree);
 std::string_view to_string(WordKind kind) noexcept;
 

@@ -7,11 +7,13 @@ namespace sandbox::ctl {
 
 namespace {
 
-// One word of any shell, whatever is in it.
+// One word of any shell, whatever is in it: the scripts are made from texts of ours, and stay right
+// when one of them gets a quote.
 std::string shell_word(std::string_view text)
 {
     std::string out = "'";
     for (const char c : text) {
+        // End, an escaped quote, begin again: POSIX shell, 2.2.2.
         if (c == '\'')
             out += "'\\''";
         else
@@ -27,6 +29,7 @@ std::string join(const std::vector<std::string>& words, std::string_view between
     return out;
 }
 
+// rfind gives npos for one word, and npos + 1 is 0.
 std::string last_word(const std::string& path) { return path.substr(path.rfind(' ') + 1); }
 
 // Every command that has a line of its own in the tables: the root, groups of verbs, verbs.
@@ -81,6 +84,8 @@ std::string value_cases(const CommandDoc& tree, std::string_view format)
         for (const OptionDoc& option : command.options) {
             if (option.words == WordKind::none || option.value.empty()) continue;
             for (const std::string& name : option.names) {
+                // At run time, because each shell has a form of its own; both forms are literals of
+                // this file.
                 out += fmt::format(fmt::runtime(format), shell_word(command.path + " " + name),
                                    shell_word(value_kind(option)));
             }
@@ -89,6 +94,8 @@ std::string value_cases(const CommandDoc& tree, std::string_view format)
     return out;
 }
 
+// Needs bash 4 (mapfile). Walks the words before the cursor as the parser would, and then offers
+// what may stand at the cursor. All tables come from the command tree; this text has no verb in it.
 constexpr std::string_view kBashBody = R"sh(
 _sandboxctl_words()
 {
@@ -190,6 +197,7 @@ std::string bash_script(const CommandDoc& tree)
                       "_sandboxctl_at()\n{\n    verbs= options= valued= arguments=()\n"
                       "    case $1 in\n";
     each_command(tree, [&](const CommandDoc& command) {
+        // Tables before the body: the functions below use them.
         out += fmt::format("    {})\n        options={} valued={}\n", shell_word(command.path),
                            shell_word(join(option_names(command, false), " ")),
                            shell_word(join(option_names(command, true), " ")));
@@ -203,11 +211,13 @@ std::string bash_script(const CommandDoc& tree)
     });
     out += "    esac\n}\n\n_sandboxctl_value()\n{\n    case $1 in\n";
     out += value_cases(tree, "    {}) kind={} ;;\n");
+    // What has no case leaves "none".
     out += "    esac\n}\n";
     out += kBashBody;
     return out;
 }
 
+// Runs under compinit (the #compdef line) and when it is sourced; the last lines tell which.
 constexpr std::string_view kZshBody = R"sh(
 _sandboxctl_words() {
     local -a found
@@ -288,6 +298,7 @@ else
 fi
 )sh";
 
+// "NAME:HELP", as _describe wants it; no option has a colon in its name.
 std::string described(const std::vector<std::string>& names, const std::string& help)
 {
     std::string out;
@@ -326,6 +337,7 @@ std::string zsh_script(const CommandDoc& tree)
     return out;
 }
 
+// fish asks a condition for each line, so the tables are lines here.
 constexpr std::string_view kFishBody = R"sh(
 # The verb typed so far: "run", "audit show"; nothing before any.
 function __sandboxctl_path
@@ -370,6 +382,7 @@ end
 complete -c sandboxctl -f
 )sh";
 
+// In fish a completion without words is one without an argument of its own.
 std::string fish_words(const OptionDoc& option)
 {
     switch (option.words) {
@@ -416,6 +429,7 @@ std::string fish_script(const CommandDoc& tree)
     std::string valued = "\nfunction __sandboxctl_valued\n    switch \"$argv[1]\"\n";
     each_command(tree, [&](const CommandDoc& command) {
         if (!command.path.empty()) out += " " + shell_word(command.path);
+        // One name a line, for `contains`.
         const std::string names = join(option_names(command, true), "\\n");
         if (!names.empty()) {
             valued += fmt::format("        case {}\n            printf '{}\\n'\n",
@@ -424,6 +438,7 @@ std::string fish_script(const CommandDoc& tree)
     });
     out += "\n" + valued + "    end\nend\n" + std::string(kFishBody);
     each_command(tree, [&](const CommandDoc& command) {
+        // Quoted twice: fish evaluates the text of a condition.
         const std::string condition = fish_word("__sandboxctl_at \"" + command.path + "\"");
         for (const CommandDoc& child : command.children) {
             out += fmt::format("complete -c sandboxctl -n {} -a {} -d {}\n", condition,

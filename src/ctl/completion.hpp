@@ -15,10 +15,12 @@ namespace sandbox::ctl {
 
 enum class Shell { bash, zsh, fish };
 
+// Deterministic: packages may ship the text.
 std::string completion_script(const CommandDoc& tree, Shell shell);
 
 // What may complete `prefix`, sorted. `kind` is a name of WordKind; an unknown one, like a state
 // folder that is not there or not ours to read, gives nothing: completion must never be in the way.
+// Reads the ledger without a lock, and never writes.
 std::vector<std::string> complete_words(const supervisor::Paths& paths, std::string_view kind,
                                         std::string_view prefix);
 

@@ -26,6 +26,7 @@ std::vector<std::string> sandbox_words(const supervisor::Paths& paths, std::stri
     if (!ledger) return words;
     const auto sandboxes = ledger->list(ledger::ListScope::live);
     if (!sandboxes) return words;
+    // Ids are offered only to somebody who is typing one.
     const bool maybe_id = prefix.size() >= kLeastIdPrefix &&
                           prefix.find_first_not_of(kHex) == std::string_view::npos;
     for (const ledger::Sandbox& sandbox : *sandboxes) {
@@ -70,12 +71,14 @@ std::vector<std::string> profile_words(const supervisor::Paths& paths)
 {
     constexpr std::string_view kEnding = ".toml";
     std::vector<std::string> words;
+    // As read_profile() looks: the operator's own first; unique() below drops what both have.
     for (const std::string& path : {paths.profiles, paths.vendor_profiles}) {
         const auto folder = sys::open_dir(path);
         if (!folder) continue;
         const auto entries = sys::list_dir(folder->get(), kMostProfiles);
         if (!entries) continue;
         for (const std::string& entry : *entries) {
+            // The lock and temporary files of editors begin with a dot.
             if (!entry.ends_with(kEnding) || entry.starts_with('.') || !is_plain(entry)) continue;
             words.push_back(entry.substr(0, entry.size() - kEnding.size()));
         }
@@ -87,6 +90,7 @@ std::vector<std::string> signal_words()
 {
     std::vector<std::string> words;
     for (int signal = 1; signal < NSIG; ++signal) {
+        // Without "SIG", as kill(1) lists them; nothing for numbers without a name (glibc 2.32).
         if (const char* name = sigabbrev_np(signal)) words.emplace_back(name);
     }
     return words;
@@ -106,6 +110,7 @@ std::vector<std::string> complete_words(const supervisor::Paths& paths, std::str
     }
     if (kind == to_string(WordKind::profile)) words = profile_words(paths);
     if (kind == to_string(WordKind::signal)) words = signal_words();
+    // The shells compare again, each in its own way; this saves them the reading.
     std::erase_if(words, [&](const std::string& word) { return !word.starts_with(prefix); });
     std::ranges::sort(words);
     words.erase(std::unique(words.begin(), words.end()), words.end());

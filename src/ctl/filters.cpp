@@ -15,11 +15,13 @@ namespace sandbox::ctl {
 
 namespace {
 
+// "status" is docker's word for "state".
 constexpr std::array<std::string_view, 6> kFilterKeys{"id",    "label",  "name",
                                                       "state", "status", "profile"};
 
 bool has_label(const std::string& labels, const std::string& wanted)
 {
+    // Our own JSON, from the ledger; if it cannot be read it has no labels.
     const auto json = canon::parse(labels);
     if (!json || !json->is_object()) return false;
     const std::size_t equals = wanted.find('=');
@@ -31,10 +33,12 @@ bool has_label(const std::string& labels, const std::string& wanted)
 bool holds(const Filter& filter, const supervisor::Listed& listed)
 {
     const ledger::Sandbox& s = listed.sandbox;
+    // Like every other place that takes an id.
     if (filter.key == "id") return s.id.str().starts_with(filter.value);
     if (filter.key == "name") return s.name.str().find(filter.value) != std::string::npos;
     if (filter.key == "profile") return s.profile == filter.value;
     if (filter.key == "label") return has_label(s.labels, filter.value);
+    // As shown by `ps`, not as stored: a dead sandbox is not "running".
     return supervisor::shown_state(listed) == filter.value;
 }
 
@@ -43,10 +47,12 @@ std::string utc_text(std::time_t seconds)
     std::tm parts{};
     gmtime_r(&seconds, &parts);
     std::array<char, 32> text{};
+    // No zone: records are compared as text, and theirs has more digits behind the second.
     const std::size_t length = strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
     return {text.data(), length};
 }
 
+// Only the shape: a day that does not exist sorts where one would look for it.
 bool is_utc(std::string_view text)
 {
     constexpr std::string_view kShape = "0000-00-00T00:00:00";
@@ -76,6 +82,7 @@ Result<std::vector<Filter>> parse_filters(const std::vector<std::string>& words)
                 "--filter wants KEY=VALUE with one of id, name, state, profile, label; found '" +
                     word + "'");
         }
+        // One name inside.
         filters.push_back({key == "status" ? "state" : key, word.substr(equals + 1)});
     }
     return filters;
@@ -84,6 +91,7 @@ Result<std::vector<Filter>> parse_filters(const std::vector<std::string>& words)
 bool matches(const std::vector<Filter>& filters, const supervisor::Listed& listed)
 {
     std::map<std::string, bool> by_key;
+    // Without a filter everything passes: an empty map has nothing that fails.
     for (const Filter& filter : filters) {
         // Labels all hold; of the others, one of each key.
         const auto [at, first] = by_key.try_emplace(filter.key, filter.key == "label");
@@ -93,6 +101,7 @@ bool matches(const std::vector<Filter>& filters, const supervisor::Listed& liste
     return std::ranges::all_of(by_key, [](const auto& one) { return one.second; });
 }
 
+// A line may be several records (partial ones, docs/formats); lines are counted, records kept.
 void Tail::add(std::string record, bool ends_line)
 {
     kept_.push_back(std::move(record));
@@ -112,13 +121,17 @@ void Tail::add(std::string record, bool ends_line)
     }
 }
 
+// Records have no number of their own, so bytes and times must do.
 bool CatchUp::is_new(std::string_view record, std::string_view time)
 {
     if (!behind_) return true;
+    // The very record that was shown last: what follows it is new.
     if (record == last_) {
         behind_ = false;
         return false;
     }
+    // Rotated away: then whatever is younger is new. Two records of one time may be lost in that
+    // case, which no reader can tell.
     if (time <= time_) return false;
     behind_ = false;
     return true;
@@ -126,10 +139,12 @@ bool CatchUp::is_new(std::string_view record, std::string_view time)
 
 Result<std::string> parse_since(const std::string& text, std::int64_t now_s)
 {
+    // Without the Z: a prefix of what the records have, so ">=" includes that second.
     if (is_utc(text)) return text.substr(0, text.size() - 1);
     std::int64_t seconds = 0;
     const char* end = text.data() + text.size();
     const auto [at, error] = std::from_chars(text.data(), end, seconds);
+    // Seconds since 1970 before durations: a plain number is no duration.
     if (error == std::errc{} && at == end && seconds >= 0) return utc_text(seconds);
     if (const auto span = parse_duration(text)) {
         return utc_text(now_s - std::chrono::duration_cast<std::chrono::seconds>(*span).count());
@@ -147,6 +162,7 @@ Result<PruneFilter> parse_prune(const std::vector<std::string>& words, std::int6
     std::vector<std::string> others;
     for (const std::string& word : words) {
         if (word.starts_with(kUntil)) {
+            // The last one stands; two of them would be a contradiction without an order.
             filter.until = TRY(parse_since(word.substr(kUntil.size()), now_s));
         } else {
             others.push_back(word);
@@ -158,6 +174,7 @@ Result<PruneFilter> parse_prune(const std::vector<std::string>& words, std::int6
 
 bool may_prune(const PruneFilter& filter, const supervisor::Listed& listed)
 {
+    // Text of one form: it sorts as time does.
     if (!filter.until.empty() && listed.sandbox.created.utc >= filter.until) return false;
     return matches(filter.filters, listed);
 }

@@ -11,25 +11,30 @@
 #include "base/result.hpp"
 #include "supervisor/service.hpp"
 
-// What `ps --filter` and `logs --tail --since` let through. Pure.
+// What `ps --filter`, `prune --filter` and `logs --tail --since` let through. Pure: the time is
+// handed in.
 namespace sandbox::ctl {
 
-// "name=web" (part of it), "id=6e1f" (its beginning), "state=running" (also "status"), "profile=web",
-// "label=team" or "label=team=ml". Filters of one key are alternatives, different keys all hold, as
-// with podman.
+// "name=web" (part of it), "id=6e1f" (its beginning), "state=running" (also "status"),
+// "profile=web", "label=team" or "label=team=ml". Filters of one key are alternatives, different
+// keys all hold, as with podman.
 struct Filter {
     std::string key;
     std::string value;
 };
+// invalid_argument: no KEY=VALUE, or an unknown key.
 [[nodiscard]] Result<std::vector<Filter>> parse_filters(const std::vector<std::string>& words);
+// True without filters.
 bool matches(const std::vector<Filter>& filters, const supervisor::Listed& listed);
 
 // Of the present records, those of the last `lines` whole lines; then, once caught up, everything.
+// Memory: what those lines have, not what the log has. 0 lines keep nothing.
 class Tail {
 public:
     explicit Tail(std::uint64_t lines) : lines_(lines) {}
 
     void add(std::string record, bool ends_line);
+    // Once, oldest first; empty afterwards.
     std::deque<std::string> take() { return std::move(kept_); }
 
 private:
@@ -43,7 +48,7 @@ private:
 };
 
 // Told the records of a second reading, lets through what the first had not: the log may have been
-// rotated in between.
+// rotated in between. Without a last record everything is new.
 class CatchUp {
 public:
     CatchUp(std::string last_record, std::string last_time)
@@ -59,7 +64,8 @@ private:
 };
 
 // "2026-01-02T03:04:05Z" (a fraction is allowed), seconds since 1970, or a duration before `now_s`
-// (seconds since 1970): as the records spell a time, to the second.
+// (seconds since 1970): as the records spell a time, in UTC and to the second, to be compared as
+// text. invalid_argument: none of the three.
 [[nodiscard]] Result<std::string> parse_since(const std::string& text, std::int64_t now_s);
 
 // Of `prune`: the same filters and "until=TIME" (as --since): made before then.

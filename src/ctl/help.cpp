@@ -9,21 +9,25 @@ namespace sandbox::ctl {
 
 namespace {
 
+// Two spaces and more read as columns.
 constexpr std::size_t kLeastGap = 2;
 constexpr std::size_t kWidestLabel = 28;  // a longer one has its text on the next line
 constexpr std::size_t kWidth = 80;        // what every terminal shows
 
+// One line of a list: what is typed, and what it means.
 struct Row {
     std::string label;
     std::string text;
 };
 
+// Bytes for columns: help is ASCII.
 std::string wrapped(const std::string& text, std::size_t indent)
 {
     std::string out;
     std::size_t column = indent;
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t end = std::min(text.find(' ', at), text.size());
+        // A word that is longer than a line stands alone and sticks out.
         if (column > indent && column + 1 + (end - at) > kWidth) {
             out += "\n" + std::string(indent, ' ');
             column = indent;
@@ -42,6 +46,7 @@ std::string columns(const std::vector<Row>& rows)
 {
     std::size_t widest = 0;
     for (const Row& row : rows) {
+        // Longer ones do not widen the column for all.
         if (row.label.size() <= kWidestLabel) widest = std::max(widest, row.label.size());
     }
     const std::size_t indent = 2 + widest + kLeastGap;
@@ -59,6 +64,7 @@ std::string columns(const std::vector<Row>& rows)
 
 std::string option_label(const OptionDoc& option)
 {
+    // Long names line up under long names.
     std::string label = option.names.front().starts_with("--") ? "    " : "";
     for (const std::string& name : option.names) {
         label += (&name == &option.names.front() ? "" : ", ") + name;
@@ -66,6 +72,7 @@ std::string option_label(const OptionDoc& option)
     return option.value.empty() ? label : label + " " + option.value;
 }
 
+// Defaults that the parser knows; those of the profile and the config are not its own.
 std::string option_text(const OptionDoc& option)
 {
     if (option.fallback.empty()) return option.help;
@@ -76,6 +83,7 @@ std::string option_text(const OptionDoc& option)
 std::string argument_label(const OptionDoc& argument)
 {
     std::string label = argument.value + (argument.repeatable ? "..." : "");
+    // Everything behind "--" goes to the workload untouched.
     if (argument.value == "ARGV") label = "-- " + label;
     return argument.required ? label : "[" + label + "]";
 }
@@ -86,6 +94,7 @@ std::string overview(const CommandDoc& tree)
         "Usage: sandboxctl [--root DIR] VERB [OPTION...] [ARGUMENT...]\n\n{}\n", tree.help);
     std::string group;
     std::vector<Row> rows;
+    // A group's heading is written with its rows, so an empty one leaves nothing.
     const auto flush = [&] {
         if (!rows.empty()) out += fmt::format("\n{}\n{}", group, columns(rows));
         rows.clear();
@@ -95,6 +104,7 @@ std::string overview(const CommandDoc& tree)
     std::size_t widest = 0;
     for (const CommandDoc* command : list) widest = std::max(widest, command->path.size());
     for (const CommandDoc* command : list) {
+        // Groups come in a row: leaves() has sorted them.
         if (command->group != group) flush();
         group = command->group;
         rows.push_back({fmt::format("{:<{}}", command->path, widest), command->help});
@@ -105,6 +115,7 @@ std::string overview(const CommandDoc& tree)
         rows.push_back({option_label(option), option_text(option)});
     }
     out += "\nOptions\n" + columns(rows);
+    // The manual page has the rest: this has to fit a screen.
     return out +
            "\nExit status: of run, exec, attach, create and start that of the workload, or 124\n"
            "time-out, 125 denied or failed, 126 not executable, 127 not found, 128+n signal;\n"
@@ -119,6 +130,7 @@ std::string render_help(const CommandDoc& tree, const CommandDoc& command)
     if (command.path.empty()) return overview(tree);
     std::string out = "Usage: sandboxctl " + command.path;
     if (!command.is_leaf()) {
+        // A group of verbs has no options of its own worth a heading.
         out += fmt::format(" VERB\n\n{}\n\n", command.help);
         std::vector<Row> rows;
         for (const CommandDoc& child : command.children) rows.push_back({child.path, child.help});

@@ -15,7 +15,9 @@ namespace sandbox::ctl {
 
 namespace {
 
-// Where one record goes on this invocation's standard streams.
+// Where one record goes on this invocation's standard streams. A text that a terminal reads is what
+// a hostile workload has written: escape sequences are taken out there. Into a file or pipe go the
+// bytes.
 class Printer {
 public:
     explicit Printer(const Logs& options) : options_(options) {}
@@ -23,10 +25,12 @@ public:
     void show(std::string_view line)
     {
         if (options_.raw_json) {
+            // As stored: the caller wants the format, docs/formats.
             print(std::string(line) + "\n");
             return;
         }
         const auto record = shim::decode(line);
+        // Said and skipped: one bad line must not hide the rest.
         if (!record) return say("sandboxctl: a log record does not decode: skipped");
         if (record->stream == shim::Stream::supervisor) {
             return say("sandboxctl: " + std::to_string(record->dropped) +
@@ -35,14 +39,17 @@ public:
         if (options_.stream != "both" && options_.stream != shim::to_string(record->stream)) return;
         const bool out = record->stream == shim::Stream::out;
         std::string text = record->log;
+        // A record without its line end is a part of a longer line.
         if (!record->partial) text += '\n';
         if (out ? stdout_is_terminal() : stderr_is_terminal()) {
             // A record may end inside a character; the next one of its stream goes on.
             text = (out ? out_ : err_).feed(text);
         }
+        // A reader that went away: there is nobody to tell.
         static_cast<void>(sys::write_all(out ? STDOUT_FILENO : STDERR_FILENO, text));
     }
 
+    // What the sanitisers hold back: half a character at the end.
     void finish()
     {
         if (stdout_is_terminal()) static_cast<void>(sys::write_all(STDOUT_FILENO, out_.finish()));
@@ -71,9 +78,11 @@ Seen look_at(std::string_view line, const Logs& options, const std::string& sinc
     if (!record) return {};  // shown, and complained about
     const bool marker = record->stream == shim::Stream::supervisor;
     Seen seen{record->time, !record->partial, true};
+    // Markers of dropped output belong to both.
     if (!marker && options.stream != "both") {
         seen.wanted = options.stream == shim::to_string(record->stream);
     }
+    // Compared as text: both are UTC in one form.
     seen.wanted = seen.wanted && record->time >= since;
     return seen;
 }
@@ -87,6 +96,8 @@ Status show_tail(supervisor::SandboxService& service, const Logs& options, const
     std::string last_time;
     TRY_VOID(service.logs({options.name, false}, [&](std::string_view line) {
         const Seen seen = look_at(line, options, since);
+        // Also of records that are not wanted: the second reading starts behind the last, whichever
+        // it was.
         last = line;
         last_time = seen.time;
         if (seen.wanted) tail.add(std::string(line), seen.ends_line);
@@ -94,6 +105,7 @@ Status show_tail(supervisor::SandboxService& service, const Logs& options, const
     }));
     for (const std::string& line : tail.take()) printer.show(line);
     if (!options.follow) return {};
+    // From its beginning again: `follow` has no position, and the log may have been rotated.
     CatchUp catch_up(last, last_time);
     return service.logs({options.name, true}, [&](std::string_view line) {
         const Seen seen = look_at(line, options, since);
@@ -108,6 +120,7 @@ Status show_logs(supervisor::SandboxService& service, const Logs& options)
 {
     Printer printer(options);
     std::string since;
+    // "10m" is counted from now, once.
     if (!options.since.empty()) since = TRY(parse_since(options.since, time(nullptr)));
     Status shown;
     if (options.tail) {

@@ -18,10 +18,12 @@ int main(int argc, char** argv)
     const Command& command = std::get<Command>(parsed);
     const Context context{command.root, command.format};
     int status = std::visit([&](const auto& verb) { return execute(context, verb); }, command.verb);
+    // Only success is turned around: a status of the workload must reach the caller.
     if (status == 0 && output_was_lost()) {
         say("sandboxctl: standard output could not be written");
         status = 1;
     }
-    // Everything is written and durable; taking memory and database apart would only delay the answer.
+    // Everything is written and durable; taking memory and database apart would only delay the
+    // answer.
     _exit(status);
 }

@@ -14,6 +14,7 @@ namespace sandbox::ctl {
 
 namespace {
 
+// Recursion as deep as the JSON, which is ours.
 void emit(YAML::Emitter& out, const canon::Json& value)
 {
     if (value.is_object()) {
@@ -31,14 +32,17 @@ void emit(YAML::Emitter& out, const canon::Json& value)
         // Always quoted: "no", "1.5" and "~" stay strings whatever reads them.
         out << YAML::DoubleQuoted << value.get<std::string>();
     } else if (value.is_boolean()) {
+        // YAML 1.2's core schema; the emitter's own words may be "yes" and "no".
         out << (value.get<bool>() ? "true" : "false");
     } else if (value.is_null()) {
         out << YAML::Null;
     } else {
+        // Integers: JSON's text is YAML's.
         out << value.dump();
     }
 }
 
+// Of the process: there is one standard output, and main() asks once.
 bool lost = false;
 
 void write_to(int fd, std::string_view text)
@@ -47,7 +51,8 @@ void write_to(int fd, std::string_view text)
     if (!sys::write_all(fd, text) && fd == STDOUT_FILENO) lost = true;
 }
 
-// Requires: valid UTF-8. Every byte but a continuation (10xxxxxx) starts a character.
+// Requires: valid UTF-8, as escaped() gives. Every byte but a continuation (10xxxxxx) starts a
+// character.
 std::size_t characters(std::string_view text)
 {
     return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -57,6 +62,7 @@ std::size_t characters(std::string_view text)
 
 }  // namespace
 
+// No escaping here: talk of our own may have colours and lines; who quotes something escapes it.
 void say(std::string_view line) { write_to(STDERR_FILENO, std::string(line) + "\n"); }
 
 void complain(const Error& error)
@@ -66,6 +72,7 @@ void complain(const Error& error)
     std::string_view rest = message;
     std::string text = "sandboxctl: ";
     for (std::size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+        // Line by line: escaped() would show the line ends, too.
         text += escaped(rest.substr(0, end)) + "\n";
         rest.remove_prefix(end + 1);
     }
@@ -107,6 +114,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows)
         std::string line;
         for (std::size_t i = 0; i < row.size(); ++i) {
             std::string cell = escaped(row[i]);
+            // The last column is not padded: no white space at the end of lines.
             if (i + 1 < row.size()) cell.append(widths[i] + 2 - characters(cell), ' ');
             line += cell;
         }

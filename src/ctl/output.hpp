@@ -11,6 +11,7 @@
 #include "ctl/command_line.hpp"
 
 // Data goes to stdout, talk to stderr. Untrusted text is escaped where a terminal would read it.
+// Nothing here fails: output that is lost is remembered.
 namespace sandbox::ctl {
 
 void say(std::string_view line);          // stderr, newline added
@@ -22,10 +23,12 @@ void print(std::string_view text);
 // Indented JSON, or YAML of the same value. Requires: format is not table.
 void print(const canon::Json& value, Format format);
 
-// Columns padded to their widest cell; cells are escaped.
+// Columns padded to their widest cell; cells are escaped, so a name from a sandbox cannot steer the
+// terminal.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
-// Some output did not reach its place (a full disk): the program then does not exit with success.
+// Some output to stdout did not reach its place (a full disk, a reader that went away): the program
+// then does not exit with success.
 bool output_was_lost() noexcept;
 
 bool stdout_is_terminal();

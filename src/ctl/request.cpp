@@ -19,6 +19,7 @@ Result<supervisor::Adjustments> adjustments(const supervisor::Paths& paths,
 {
     supervisor::Adjustments result;
     result.argv = argv;
+    // The last one stands, as a shell's assignment does.
     for (const std::string& pair : env) {
         const std::size_t equals = pair.find('=');
         if (equals == std::string::npos || equals == 0) {
@@ -27,6 +28,8 @@ Result<supervisor::Adjustments> adjustments(const supervisor::Paths& paths,
         result.env[pair.substr(0, equals)] = pair.substr(equals + 1);
     }
     if (!overlay.empty()) {
+        // A bare word is a file here, never a profile by name: read_profile() would look into
+        // profiles.d.
         const std::string path = overlay.find('/') == std::string::npos ? "./" + overlay : overlay;
         result.overlay = TRY_WITH(supervisor::read_profile(paths, path), "overlay");
     }
@@ -44,10 +47,12 @@ Result<int> parse_signal(const std::string& text)
     int number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error == std::errc{} && end == text.data() + text.size()) {
+        // 64 at most, signal(7); 0 would only ask whether the process is there.
         if (number >= 1 && number <= SIGRTMAX) return number;
         return fail(Code::invalid_argument, "no signal has the number " + text);
     }
     std::string name = text;
+    // Signal names are ASCII; in other letters nothing is meant.
     for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     if (name.starts_with("SIG")) name.erase(0, 3);
     for (int signal = 1; signal < NSIG; ++signal) {
@@ -62,6 +67,7 @@ int say_refused(const supervisor::PlanOutcome& outcome, bool as_json, int refuse
     if (const auto* errors = std::get_if<supervisor::ProfileErrors>(&outcome)) {
         complain(errors->diagnostics);
     } else if (const auto* denials = std::get_if<std::vector<resolve::Denial>>(&outcome)) {
+        // A denial is data for who asked for JSON; in a table run it is talk.
         if (as_json)
             print(resolve::to_json(*denials), Format::json);
         else

@@ -10,7 +10,8 @@ namespace sandbox::ctl {
 
 namespace {
 
-// An ordinary user has a daemon of their own, or is in the group that may use the system's.
+// An ordinary user has a daemon of their own, or is in the group that may use the system's. Their
+// own comes first: it holds their sandboxes.
 std::vector<std::string> sockets_of(const supervisor::Paths& paths)
 {
     std::vector<std::string> sockets{paths.socket()};
@@ -29,7 +30,9 @@ Result<std::unique_ptr<supervisor::SandboxService>> open_service(const Context& 
         auto remote = control::RemoteService::connect(socket);
         if (remote) return std::move(*remote);
         const Code code = remote.error().code();
+        // Not there, or not ours to use: the next place.
         if (code == Code::not_found || code == Code::permission_denied) continue;
+        // Said, because the answer may now come from elsewhere.
         say("sandboxctl: ignoring the daemon of " + escaped(socket) + ": " +
             escaped(remote.error().message()));
     }

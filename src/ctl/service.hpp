@@ -10,8 +10,9 @@
 
 namespace sandbox::ctl {
 
-// The daemon of this root where one answers, else the same library in this process. Both act on
-// the same ledger: which of the two it is changes nothing but who does the work.
+// The daemon of this root where one answers, else the same library in this process. Both act on the
+// same ledger: which of the two it is changes nothing but who does the work. `need` says how much
+// of the host an embedded service reads. Errors are those of EmbeddedService::open().
 [[nodiscard]] Result<std::unique_ptr<supervisor::SandboxService>> open_service(
     const Context& context, supervisor::Need need);
 

@@ -3,9 +3,12 @@
 
 #include "ctl/command_line.hpp"
 
-// One function a verb; each returns the exit status and has said everything there is to say.
+// One function a verb; each returns the exit status and has said everything there is to say. They
+// block until the verb is done.
 namespace sandbox::ctl {
 
+// What every verb has: where (a prefix of all paths, empty: none) and how (nothing: the verb's
+// default).
 struct Context {
     std::string root;
     std::optional<Format> format;

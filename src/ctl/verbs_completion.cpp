@@ -6,6 +6,7 @@
 
 namespace sandbox::ctl {
 
+// No context: the script knows no root; completion asks with the one that is typed.
 int execute(const Context& /*context*/, const Completion& verb)
 {
     const Shell shell = verb.shell == "bash"  ? Shell::bash

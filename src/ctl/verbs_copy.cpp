@@ -28,7 +28,7 @@ struct Side {
     std::string path;
 };
 
-// "NAME:PATH"; a local name with a colon is written "./a:b".
+// "NAME:PATH"; a local name with a colon is written "./a:b" or with any '/' before the colon.
 Side parse_side(const std::string& word)
 {
     const std::size_t colon = word.find(':');
@@ -48,10 +48,13 @@ Result<CopyResult> copy_into(supervisor::SandboxService& service, CopyRequest re
 {
     request.way = CopyRequest::Way::into;
     if (from == "-") {
+        // A tar stream has names of its own: it is unpacked into the folder.
         request.landing = CopyRequest::Landing::content;
+        // Borrowed; nobody of ours closes it.
         request.stream = 0;
         return service.copy(request);
     }
+    // Opened before the service is asked: a file that is not there is the caller's mistake.
     const auto source = TRY(sys::open_archive_source({AT_FDCWD, 0}, from));
     request.landing = source.name == "." ? CopyRequest::Landing::content
                                          : CopyRequest::Landing::named;
@@ -59,7 +62,9 @@ Result<CopyResult> copy_into(supervisor::SandboxService& service, CopyRequest re
     request.stream = pipe.read.get();
     tar::Limits limits;
     limits.bytes = request.most_bytes;
+    // Written by the thread, read after join().
     std::optional<Result<sys::Packed>> packed;
+    // A thread: packing and sending wait for each other through the pipe.
     std::thread packer([&] {
         packed.emplace(sys::pack_archive(source, pipe.write.get(), limits));
         pipe.write.reset();
@@ -80,11 +85,13 @@ Result<CopyResult> copy_out_of(supervisor::SandboxService& service, CopyRequest 
 {
     request.way = CopyRequest::Way::out_of;
     if (to == "-") {
+        // Bytes of a tar would steer the terminal.
         if (stdout_is_terminal())
             return fail(Code::invalid_argument, "an archive is not written to a terminal");
         request.stream = 1;
         return service.copy(request);
     }
+    // As cp(1): "dir/." is the content, "dir" the folder itself.
     const auto landing = means_content(request.path) ? sys::Landing::content : sys::Landing::named;
     auto target = TRY(sys::open_archive_target({AT_FDCWD, 0}, to, landing));
     sys::Pipe pipe = TRY(sys::make_pipe());
@@ -92,11 +99,13 @@ Result<CopyResult> copy_out_of(supervisor::SandboxService& service, CopyRequest 
     tar::Limits limits;
     limits.bytes = request.most_bytes;
     std::optional<Result<tar::Tally>> unpacked;
+    // The sandbox's archive is hostile: unpack_archive() keeps it below the target.
     std::thread unpacker([&] {
         unpacked.emplace(sys::unpack_archive(std::move(target), pipe.read.get(), limits));
         pipe.read.reset();
     });
     auto copied = service.copy(request);
+    // End of file for the unpacker.
     pipe.write.reset();
     unpacker.join();
     // What the service says of the other side comes first, unless it is that we stopped reading.
@@ -111,6 +120,7 @@ int execute(const Context& context, const Copy& verb)
 {
     const Side from = parse_side(verb.source);
     const Side to = parse_side(verb.target);
+    // Two sandboxes are two copies, and no sandbox is cp(1).
     if (from.name.empty() == to.name.empty()) {
         say("sandboxctl: cp copies between NAME:PATH and a path of yours: exactly one of the two "
             "names a sandbox");
@@ -122,17 +132,20 @@ int execute(const Context& context, const Copy& verb)
             "'");
         return kUsage;
     }
+    // The pipe's reader may go away; that is an error to read, not a death.
     std::signal(SIGPIPE, SIG_IGN);
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     CopyRequest request;
     request.reference = from.name.empty() ? to.name : from.name;
     request.path = from.name.empty() ? to.path : from.path;
+    // Both ways: it bounds the caller's disk, and the sandbox's.
     request.most_bytes = most->count;
     const auto copied = from.name.empty() ? copy_into(**service, std::move(request), from.path)
                                           : copy_out_of(**service, std::move(request), to.path);
     if (!copied) return complain(copied.error()), kFailed;
     std::string_view notes = copied->notes;
+    // A note may quote a file's name: escaped line by line.
     while (!notes.empty()) {
         const std::size_t end = std::min(notes.find('\n'), notes.size());
         say("sandboxctl: " + escaped(std::string(notes.substr(0, end))));

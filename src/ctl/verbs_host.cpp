@@ -40,6 +40,7 @@ std::string render(const supervisor::Report& report)
     std::vector<std::vector<std::string>> rows;
     const auto add = [&](const char* label, const std::vector<supervisor::ReportLine>& lines) {
         for (const auto& line : lines) {
+            // 12 digits of an id: enough for a person, as docker shows them.
             rows.push_back({label, line.id.str().substr(0, 12), line.what, line.why});
         }
     };
@@ -56,6 +57,7 @@ std::string render(const supervisor::Report& report)
 
 int execute(const Context& context, const ConfigInit& verb)
 {
+    // Without a service: the config is what a service needs to begin.
     const auto paths = supervisor::find_paths(context.root);
     const auto report = supervisor::config_init(paths.config, paths.program_dir,
                                                 verb.force ? supervisor::Overwrite::yes
@@ -82,6 +84,7 @@ int execute(const Context& context, const Probe& /*verb*/)
 {
     const auto paths = supervisor::locate(context.root);
     if (!paths) return complain(paths.error()), kFailed;
+    // Freshly probed: who asks wants to know how it is now. May take seconds.
     const auto host = supervisor::load_host(*paths, supervisor::Freshness::probed);
     if (!host) return complain(host.error()), kFailed;
     const Format format = context.format.value_or(Format::table);
@@ -99,8 +102,10 @@ int execute(const Context& context, const Doctor& verb)
 {
     const auto paths = supervisor::locate(context.root);
     if (!paths) return complain(paths.error()), kFailed;
+    // As fresh as for `probe`.
     const auto host = supervisor::load_host(*paths, supervisor::Freshness::probed);
     if (!host) return complain(host.error()), kFailed;
+    // Dates of bundles are compared with it; the core has no clock.
     const auto now = ledger::now();
     if (!now) return complain(now.error()), kFailed;
     supervisor::DoctorInput input;
@@ -111,7 +116,9 @@ int execute(const Context& context, const Doctor& verb)
     if (!verb.profile.empty()) {
         const auto text = supervisor::read_profile(*paths, verb.profile);
         if (!text) return complain(text.error()), kFailed;
+        // Nothing is launched, but the plan is resolved as for a launch.
         const auto outcome = supervisor::make_plan(*host, *text, {}, nullptr);
+        // Denials are findings here, errors of the file are not.
         if (std::holds_alternative<supervisor::ProfileErrors>(outcome)) {
             return say_refused(outcome, false, kFailed);
         }
@@ -130,6 +137,7 @@ int execute(const Context& context, const Doctor& verb)
 
 int execute(const Context& context, const PolicyExplain& /*verb*/)
 {
+    // Files only: it works where the daemon does not, and needs no root.
     const auto bundles = supervisor::load_bundles(supervisor::find_paths(context.root).bundles);
     const auto policy = policy::EffectivePolicy::meet(bundles.bundles, bundles.broken);
     const Format format = context.format.value_or(Format::table);
@@ -137,17 +145,20 @@ int execute(const Context& context, const PolicyExplain& /*verb*/)
         print(policy::render_explain(policy));
     else
         print(policy::to_json(policy), format);
+    // A broken bundle denies every launch: a script should notice.
     return bundles.broken.empty() ? 0 : kFailed;
 }
 
 int execute(const Context& context, const AuditVerify& /*verb*/)
 {
+    // Through the service: it flushes what the ledger has first.
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     audit::Head head;
     const auto broken = (*service)->verify_audit(head);
     if (!broken) return complain(broken.error()), kFailed;
     print(audit::render_verdict(*broken, head));
+    // Broken is a finding, and a failure for whoever asked.
     return broken->has_value() ? kFailed : 0;
 }
 
@@ -155,6 +166,7 @@ int execute(const Context& context, const AuditShow& verb)
 {
     const auto paths = supervisor::locate(context.root);
     if (!paths) return complain(paths.error()), kFailed;
+    // The log's file is read here, so this wants the rights for it.
     auto service = supervisor::EmbeddedService::open(*paths, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     const auto listed = (*service)->find(verb.name);
@@ -195,6 +207,7 @@ canon::Json drivers_of_this_build()
 
 int execute(const Context& context, const Version& /*verb*/)
 {
+    // Formats, not only the program: what may be exchanged with another version.
     const canon::Json json{{"version", kVersion},
                            {"plan_format", plan::kPlanVersion},
                            {"audit_format", audit::kAuditVersion},
@@ -204,6 +217,7 @@ int execute(const Context& context, const Version& /*verb*/)
                            {"shim_generation", shim::kGeneration},
                            {"drivers", drivers_of_this_build()}};
     const Format format = context.format.value_or(Format::table);
+    // Table: for people; scripts ask with -o json.
     if (format != Format::table) return print(json, format), 0;
     print(std::string("sandboxctl ") + kVersion + "\n");
     return 0;

@@ -20,15 +20,17 @@ namespace sandbox::ctl {
 
 namespace {
 
+// A plan is a few KiB; this is a bound for a wrong file.
 constexpr std::size_t kMostCreatePlan = 16U << 20;
 
-// One call a name; each failure is said, and the last status stays.
+// One call a name; each failure is said, the others are still done, and the last status stays.
 template <class Call>
 int for_names(const Context& context, const std::vector<std::string>& names, supervisor::Need need,
               Call&& call)
 {
     auto service = open_service(context, need);
     if (!service) return complain(service.error()), kFailed;
+    // Opened once for all names.
     int status = 0;
     for (const std::string& name : names) {
         if (const Status done = call(**service, name); !done) {
@@ -42,6 +44,7 @@ int for_names(const Context& context, const std::vector<std::string>& names, sup
 Result<supervisor::PlanOutcome> resolve_creation(supervisor::SandboxService& service,
                                                  const supervisor::Paths& paths, const Create& verb)
 {
+    // The file is a proposal: it is resolved anew, and refused if this host's plan differs.
     if (!verb.plan.empty()) {
         return service.plan_again(
             TRY_WITH(sys::read_file(verb.plan, kMostCreatePlan), "plan file"));
@@ -55,6 +58,8 @@ std::string size_text(std::uint64_t bytes)
     constexpr std::uint64_t kUnit = 1024;
     const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     std::size_t unit = 0;
+    // In integers; TiB are the last unit, and 2^64 bytes in tenths would overflow: no counter is
+    // near.
     std::uint64_t tenths = bytes * 10;
     for (; tenths >= kUnit * 10 && unit + 1 < std::size(units); ++unit) tenths /= kUnit;
     return std::to_string(tenths / 10) +
@@ -67,6 +72,7 @@ std::string cpu_text(const std::optional<std::uint64_t>& millis)
     return millis ? std::to_string(*millis / 10) + "." + std::to_string(*millis % 10) + "%" : "-";
 }
 
+// Sorted by id, so that lines keep their places between two looks.
 using Looks = std::map<SandboxId, supervisor::Stats>;
 
 // What runs right now, or what was named. One that ends between two looks is left out.
@@ -77,12 +83,14 @@ Result<Looks> look(supervisor::SandboxService& service, const StatsVerb& verb)
         for (const auto& listed : TRY(service.list(false))) {
             const auto state = listed.sandbox.state;
             const bool runs = state == ledger::State::running || state == ledger::State::paused;
+            // A shim that died left the state as it was; there is nothing to measure.
             if (runs && listed.shim_alive) wanted.push_back(listed.sandbox.id.str());
         }
     }
     Looks looks;
     for (const std::string& name : wanted) {
         auto stats = service.stats(name);
+        // Named explicitly and once: its absence is an error.
         if (!stats && (verb.names.empty() || verb.follow)) continue;
         supervisor::Stats one = TRY(std::move(stats));
         looks.emplace(one.id, std::move(one));
@@ -99,6 +107,7 @@ void print_looks(const Looks& looks, const Looks& before, Format format, bool fo
     if (format == Format::table) {
         std::vector<std::vector<std::string>> rows{
             {"ID", "NAME", "CPU", "CPU TIME", "MEM", "LIMIT", "PEAK", "PIDS", "OOM"}};
+        // The first look has nothing to compare CPU time with: "-".
         for (const auto& [id, s] : looks) {
             rows.push_back(
                 {id.str().substr(0, 12), s.name.str(),
@@ -114,7 +123,9 @@ void print_looks(const Looks& looks, const Looks& before, Format format, bool fo
     }
     canon::Json list = canon::Json::array();
     for (const auto& [id, s] : looks) list.push_back(supervisor::to_json(s, earlier(id)));
+    // One document.
     if (!follow) return print(list, format);
+    // One object a line: a stream that can be read while it runs.
     for (const canon::Json& one : list) print(one.dump() + "\n");
 }
 
@@ -138,6 +149,7 @@ Status set_since(supervisor::EventQuery& query, const std::string& text)
 int execute(const Context& context, const Create& verb)
 {
     if (!verb.name.empty()) {
+        // Here too, and not only in the library: the message names the option.
         if (const auto flaw = profile::flaw_in_label(verb.name)) {
             return say("sandboxctl: --name " + escaped(verb.name) + " " + flaw->message),
                    kOurFailure;
@@ -151,16 +163,19 @@ int execute(const Context& context, const Create& verb)
     request.name = verb.name;
     request.attach = supervisor::Attach::detached;
     request.keep = verb.remove ? supervisor::Keep::remove_on_exit : supervisor::Keep::until_removed;
+    // Nothing: denied, or the profile is wrong.
     const auto* plan = std::get_if<plan::ExecutionPlan>(&request.resolved);
     if (plan == nullptr) {
         say_refused(request.resolved, context.format == Format::json, kOurFailure);
         if (std::holds_alternative<std::vector<resolve::Denial>>(request.resolved)) {
+            // The audit names what was asked for; there is no sandbox.
             request.name = verb.profile;
             // Recording the denial is for the audit; the answer is the same without it.
             static_cast<void>((*service)->create(request));
         }
         return kOurFailure;
     }
+    // Before it is made: a person may want to stop here.
     for (const std::string& warning : (*plan)->warnings)
         say("sandboxctl: warning: " + escaped(warning));
     const auto made = (*service)->create(request);
@@ -176,6 +191,7 @@ int execute(const Context& context, const Start& verb)
     int status = 0;
     for (const std::string& name : verb.names) {
         supervisor::Console console;
+        // Without -a nothing of the caller's is used.
         if (verb.attach) {
             console.out = STDOUT_FILENO;
             console.err = STDERR_FILENO;
@@ -190,6 +206,7 @@ int execute(const Context& context, const Start& verb)
             continue;
         }
         if (!started->why.empty()) say("sandboxctl: " + escaped(started->why));
+        // The workload's status with -a; else 0 stays 0.
         if (started->exit_status != 0 || verb.attach) status = started->exit_status;
         if (!verb.attach && started->exit_status == 0) print(started->name.str() + "\n");
     }
@@ -233,6 +250,7 @@ int execute(const Context& context, const Touch& verb)
 int execute(const Context& context, const StatsVerb& verb)
 {
     const auto interval = parse_duration(verb.interval);
+    // 0 would be a busy loop.
     if (!interval || interval->count() == 0) {
         return say("sandboxctl: --interval wants a duration such as 1s, found '" +
                    escaped(verb.interval) + "'"),
@@ -248,6 +266,7 @@ int execute(const Context& context, const StatsVerb& verb)
         // Whoever read has gone, or everything that was named.
         if (!verb.follow || output_was_lost() || (looks->empty() && !verb.names.empty())) return 0;
         before = std::move(*looks);
+        // As a sleep that ends early for a signal; poll(2) takes an int of milliseconds.
         poll(nullptr, 0, static_cast<int>(std::min<std::int64_t>(interval->count(), INT32_MAX)));
     }
 }
@@ -263,7 +282,9 @@ int execute(const Context& context, const Events& verb)
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
     const Status told = (*service)->events(query, [](const canon::Json& event) {
+        // One object a line. "replace": an event may quote anything.
         print(event.dump(-1, ' ', false, canon::Json::error_handler_t::replace) + "\n");
+        // False ends the reading: with -f nothing else would.
         return !output_was_lost();
     });
     if (!told) return complain(told.error()), kFailed;

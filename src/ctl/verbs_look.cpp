@@ -12,20 +12,24 @@ namespace sandbox::ctl {
 
 namespace {
 
+// "-": it has not ended.
 std::string exit_text(const std::optional<ledger::Exit>& exit)
 {
     if (!exit) return "-";
     std::string text = std::to_string(exit->code);
+    // "exited" goes without saying.
     if (exit->reason != ledger::ExitReason::exited) {
         text += " (" + std::string(ledger::to_string(exit->reason)) + ")";
     }
     return text;
 }
 
+// The short view; everything is in the JSON.
 std::string inspect_text(const canon::Json& json)
 {
     const auto text = [&](const char* key) {
         const auto it = json.find(key);
+        // Not known is shown as such; a missing key is no error of the reader.
         if (it == json.end() || it->is_null()) return std::string("-");
         return it->is_string() ? it->get<std::string>() : it->dump();
     };
@@ -35,8 +39,10 @@ std::string inspect_text(const canon::Json& json)
         head.push_back({key, text(key)});
     }
     std::vector<std::vector<std::string>> rows{{"", "CONTROL", "MECHANISM", "PLANNED", "OBSERVED"}};
+    // An evidence of `inspect`: planned beside observed (law 8).
     for (const canon::Json& control : json.at("controls")) {
         const auto member = [&](const char* key) { return control.value(key, std::string()); };
+        // Anything that is not clearly held is not held.
         rows.push_back({control.value("held", false) ? "ok" : "NOT HELD", member("name"),
                         member("mechanism"), member("planned"), member("observed")});
     }
@@ -49,10 +55,12 @@ int execute(const Context& context, const Ps& verb)
 {
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
+    // After the service, before the list: wrong usage costs no reading.
     const auto filters = parse_filters(verb.filters);
     if (!filters) return complain(filters.error()), kUsage;
     auto listed = (*service)->list(verb.all);
     if (!listed) return complain(listed.error()), kFailed;
+    // Here and not in the service: a filter is a matter of showing.
     std::erase_if(*listed, [&](const auto& one) { return !matches(*filters, one); });
     const Format format = context.format.value_or(Format::table);
     if (format != Format::table) {
@@ -65,6 +73,7 @@ int execute(const Context& context, const Ps& verb)
     if (!verb.quiet)
         rows.push_back({"ID", "NAME", "PROFILE", "DRIVER", "CLASS", "STATE", "EXIT", "CREATED"});
     for (const auto& one : *listed) {
+        // A row for scripts is the id alone, without a heading.
         const ledger::Sandbox& s = one.sandbox;
         if (verb.quiet) {
             rows.push_back({s.id.str()});
@@ -82,6 +91,7 @@ int execute(const Context& context, const Inspect& verb)
 {
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
+    // JSON by default, as with docker and podman: it is what scripts ask for.
     const Format format = context.format.value_or(Format::json);
     int status = 0;
     for (const std::string& name : verb.names) {
@@ -102,6 +112,7 @@ int execute(const Context& context, const Logs& verb)
 {
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kFailed;
+    // Errors after output has been shown are possible: the log may be cut while it is read.
     const auto status = show_logs(**service, verb);
     if (!status) return complain(status.error()), kFailed;
     return 0;

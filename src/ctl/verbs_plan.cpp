@@ -16,12 +16,14 @@ namespace sandbox::ctl {
 
 namespace {
 
+// Snapshots and plans are far smaller; a bound for a wrong file.
 constexpr std::size_t kMostFileBytes = 16U << 20;
 
 // What `plan --artifact` binds: recognisable, and never anybody's.
 driver::Binding sample_binding(const supervisor::Host& host, const plan::ExecutionPlan& plan)
 {
     driver::Binding binding;
+    // 32 hex digits, as an id has; random ids are never all zero.
     binding.id = SandboxId(std::string(32, '0'));
     binding.name = SandboxName(plan->request.name + "-sample");
     binding.id_base = host.config.id_base;
@@ -37,6 +39,7 @@ Result<facts::CapabilitySnapshot> read_snapshot(const std::string& path)
     return facts::snapshot_from_json(TRY_WITH(canon::parse(text), "snapshot " + path));
 }
 
+// Of the sandbox's plan as sealed at its launch, not of what it would get today.
 int show_diff(supervisor::EmbeddedService& service, const std::string& name,
               const plan::ExecutionPlan& plan, Format format)
 {
@@ -47,6 +50,7 @@ int show_diff(supervisor::EmbeddedService& service, const std::string& name,
         print({{"changes", plan::to_json(changes)}}, format);
         return 0;
     }
+    // Talk: an empty table on stdout would be no data.
     if (changes.empty()) return say("no changes: " + name + " runs this plan"), 0;
     std::vector<std::vector<std::string>> rows{{"KEY", "RUNS", "PLANNED", "NEEDS"}};
     for (const plan::Change& c : changes) {
@@ -61,10 +65,12 @@ int show_plan(supervisor::EmbeddedService& service, const Plan& verb,
 {
     if (!verb.diff.empty()) return show_diff(service, verb.diff, plan, format);
     if (verb.artifact) {
+        // Nothing is made: compile() is pure, and the binding is a sample.
         const auto artifact = driver::compile(plan, sample_binding(service.host(), plan));
         if (!artifact) return complain(artifact.error()), kFailed;
         const auto text = (*driver::backend_of(plan))->render(**artifact);
         if (!text) return complain(text.error()), kFailed;
+        // Read once more to print it in the wanted form; it is our own text.
         const auto json = canon::parse(*text, {.bytes = kMostFileBytes, .depth = 64});
         if (!json) return complain(json.error()), kFailed;
         print(*json, format == Format::yaml ? Format::yaml : Format::json);
@@ -96,6 +102,7 @@ int execute(const Context& context, const Validate& verb)
             continue;
         }
         auto parsed = profile::parse_profile(text->text, text->file);
+        // Read anew for each profile: simple, and few give several.
         if (parsed.profile && !verb.overlay.empty()) {
             const auto extra = adjustments(paths, {}, {}, verb.overlay);
             if (!extra) return complain(extra.error()), kFailed;
@@ -112,6 +119,7 @@ int execute(const Context& context, const Validate& verb)
                             {"message", d.message},
                             {"hint", d.hint}});
         }
+        // Machine-readable: one document at the end.
         if (context.format) continue;
         complain(parsed.diagnostics);
         if (parsed.profile) say(escaped(text->file) + ": valid");
@@ -132,12 +140,14 @@ int execute(const Context& context, const Plan& verb)
     if (!text) return complain(text.error()), kFailed;
     const auto extra = adjustments(paths, verb.argv, verb.env, verb.overlay);
     if (!extra) return complain(extra.error()), kFailed;
+    // Embedded: a plan may be made for another host's snapshot, which no daemon takes.
     auto service = supervisor::EmbeddedService::open(paths, supervisor::Need::plan);
     if (!service) return complain(service.error()), kFailed;
     std::optional<facts::CapabilitySnapshot> elsewhere;
     if (!verb.snapshot.empty()) {
         auto snapshot = read_snapshot(verb.snapshot);
         if (!snapshot) return complain(snapshot.error()), kFailed;
+        // Unverified by its nature: the plan then holds for a host that is like that.
         elsewhere = std::move(*snapshot);
     }
     const auto outcome = (*service)->plan(*text, *extra, elsewhere ? &*elsewhere : nullptr);

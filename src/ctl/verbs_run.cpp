@@ -21,14 +21,17 @@ Result<supervisor::PlanOutcome> resolve_run(supervisor::SandboxService& service,
     if (!verb.plan.empty()) {
         return service.plan_again(TRY_WITH(sys::read_file(verb.plan, kMostPlanBytes), "plan file"));
     }
+    // Read before the service is asked: stdin is here.
     const auto text = TRY(supervisor::read_profile(paths, verb.profile));
     auto extra = TRY(adjustments(paths, verb.argv, verb.env, verb.overlay));
+    // -t adds a terminal; its absence takes none away that the profile has.
     if (verb.terminal) extra.terminal = true;
     return service.plan(text, extra, nullptr);
 }
 
 void say_result(const supervisor::RunResult& result, const Run& verb)
 {
+    // A detached sandbox has no status to show, so a reason is all there is.
     if (verb.detach && !result.why.empty()) return say("sandboxctl: " + escaped(result.why));
     if (verb.detach) return print(result.name.str() + "\n");
     if (!result.why.empty()) say("sandboxctl: " + escaped(result.why));
@@ -46,12 +49,14 @@ int run_on_terminal(supervisor::SandboxService& service, supervisor::RunRequest&
     console.in = verb.interactive ? open_or_none(STDIN_FILENO) : -1;
     console.out = open_or_none(STDOUT_FILENO);
     console.err = open_or_none(STDERR_FILENO);
+    // Before the launch: a typo in --detach-keys must not leave a sandbox behind.
     if (auto joined = join_terminal(console, verb.detach_keys); !joined)
         return complain(joined.error()), kOurFailure;
     SignalSteering steering;
     if (auto begun = steering.begin(SignalSteering::Mode::terminal, STDIN_FILENO); !begun)
         return complain(begun.error()), kOurFailure;
     console.steering = &steering;
+    // After everything that may fail and complain: on a raw terminal lines would stagger.
     std::optional<RawTerminal> raw;
     if (console.terminal) {
         auto entered = RawTerminal::enter(STDIN_FILENO);
@@ -60,8 +65,10 @@ int run_on_terminal(supervisor::SandboxService& service, supervisor::RunRequest&
         steering.raw(&*raw);
     }
     const auto result = service.run(request);
+    // Before anything is said, for the same reason.
     raw.reset();
     if (!result) return complain(result.error()), kOurFailure;
+    // It runs on: we left it.
     if (!result->exit && result->why.empty())
         return say_left({}, result->name.str(), result->exit_status, steering.left_by());
     say_result(*result, verb);
@@ -73,12 +80,14 @@ int run_on_terminal(supervisor::SandboxService& service, supervisor::RunRequest&
 int execute(const Context& context, const Run& verb)
 {
     const auto paths = supervisor::find_paths(context.root);
+    // Before anything is probed or launched.
     if (!verb.name.empty()) {
         if (const auto flaw = profile::flaw_in_label(verb.name)) {
             return say("sandboxctl: --name " + escaped(verb.name) + " " + flaw->message),
                    kOurFailure;
         }
     }
+    // Need::launch: a shim is started early, while profile and policy are still being read.
     auto service = open_service(context, supervisor::Need::launch);
     if (!service) return complain(service.error()), kOurFailure;
     auto outcome = resolve_run(**service, paths, verb);
@@ -92,6 +101,7 @@ int execute(const Context& context, const Run& verb)
     const auto* plan = std::get_if<plan::ExecutionPlan>(&request.resolved);
     if (plan == nullptr) {
         say_refused(request.resolved, context.format == Format::json, kOurFailure);
+        // Errors of the file are no denial: they never reached the policy.
         if (std::holds_alternative<std::vector<resolve::Denial>>(request.resolved)) {
             request.name = verb.profile;
             // Recording the denial is for the audit; the answer is the same without it.
@@ -101,6 +111,7 @@ int execute(const Context& context, const Run& verb)
     }
     for (const std::string& warning : (*plan)->warnings)
         say("sandboxctl: warning: " + escaped(warning));
+    // Also where the plan, not the option, says so.
     if ((*plan)->process.terminal && !verb.detach) return run_on_terminal(**service, request, verb);
     const auto result = (*service)->run(request);
     if (!result) return complain(result.error()), kOurFailure;
@@ -112,6 +123,7 @@ int execute(const Context& context, const Run& verb)
 int execute(const Context& context, const Stop& verb)
 {
     const auto paths = supervisor::find_paths(context.root);
+    // Nothing: the plan's own.
     std::optional<Millis> timeout;
     if (!verb.time.empty()) {
         timeout = parse_timeout(verb.time);
@@ -134,6 +146,7 @@ int execute(const Context& context, const Stop& verb)
 
 int execute(const Context& context, const Kill& verb)
 {
+    // Before the service: a typo is wrong usage.
     const auto signal = parse_signal(verb.signal);
     if (!signal) return complain(signal.error()), 2;
     auto service = open_service(context, supervisor::Need::ledger);
@@ -159,6 +172,7 @@ int execute(const Context& context, const Wait& verb)
     for (const std::string& name : verb.names) {
         const auto exit = (*service)->wait(name);
         if (exit) {
+            // One number a line, in the order of the names.
             print(std::to_string(exit->code) + "\n");
         } else {
             complain(exit.error());
@@ -175,6 +189,7 @@ int execute(const Context& context, const Remove& verb)
     using Force = supervisor::SandboxService::Force;
     int status = 0;
     for (const std::string& name : verb.names) {
+        // Logs stay readable; --force ends what runs.
         auto removed = (*service)->remove(name, verb.force ? Force::yes : Force::no);
         if (!removed) {
             complain(removed.error());

@@ -19,7 +19,7 @@ namespace {
 using supervisor::SessionInfo;
 using supervisor::SessionResult;
 
-// "1000" or "1000:1000".
+// "1000" or "1000:1000". Only compared with the plan's user: a session cannot have another one.
 Result<profile::User> parse_user(const std::string& text)
 {
     const auto number = [&](std::string_view word) -> Result<std::uint32_t> {
@@ -41,6 +41,7 @@ Result<supervisor::ExecRequest> exec_request(const Exec& verb)
     supervisor::ExecRequest request;
     request.reference = verb.name;
     request.argv = verb.argv;
+    // Unchecked beyond the '=': the service checks names and sizes for everybody.
     for (const std::string& pair : verb.env) {
         const std::size_t equals = pair.find('=');
         if (equals == std::string::npos || equals == 0)
@@ -48,6 +49,7 @@ Result<supervisor::ExecRequest> exec_request(const Exec& verb)
         request.env[pair.substr(0, equals)] = pair.substr(equals + 1);
     }
     if (!verb.user.empty()) request.user = TRY(parse_user(verb.user));
+    // Inside; whether it exists is known there only.
     request.cwd = verb.workdir;
     if (!verb.timeout.empty()) {
         const auto timeout = parse_duration(verb.timeout);
@@ -62,6 +64,7 @@ Result<supervisor::ExecRequest> exec_request(const Exec& verb)
     return request;
 }
 
+// Of the exit status alone a person could not tell.
 void say_end(const SessionResult& result)
 {
     if (!result.why.empty()) say("sandboxctl: " + escaped(result.why));
@@ -71,6 +74,7 @@ void say_end(const SessionResult& result)
         say("sandboxctl: killed: out of memory (limit.memory)");
 }
 
+// A session that has ended stays listed until its sandbox ends.
 std::string state_of(const SessionInfo& info)
 {
     if (!info.exit) return info.attached ? "attached" : "detached";
@@ -104,6 +108,7 @@ int execute(const Context& context, const Exec& verb)
     auto request = exec_request(verb);
     if (!request) return complain(request.error()), kOurFailure;
     supervisor::Console& console = request->console;
+    // A detached session gets /dev/null and its log, nothing of ours.
     if (!verb.detach) {
         console.in = verb.interactive ? open_or_none(STDIN_FILENO) : -1;
         console.out = open_or_none(STDOUT_FILENO);
@@ -112,7 +117,9 @@ int execute(const Context& context, const Exec& verb)
     if (verb.terminal)
         if (auto joined = join_terminal(console, verb.detach_keys); !joined)
             return complain(joined.error()), kOurFailure;
+    // Before the service is opened: from here on signals are for the session.
     SignalSteering steering;
+    // A detached one may have a terminal of its own, which ours has nothing to do with.
     const bool on_terminal = verb.terminal && !verb.detach;
     const auto mode = on_terminal ? SignalSteering::Mode::terminal : SignalSteering::Mode::pipes;
     if (auto begun = steering.begin(mode, STDIN_FILENO); !begun)
@@ -120,6 +127,7 @@ int execute(const Context& context, const Exec& verb)
     console.steering = &steering;
     auto service = open_service(context, supervisor::Need::ledger);
     if (!service) return complain(service.error()), kOurFailure;
+    // After everything that may complain.
     std::optional<RawTerminal> raw;
     if (on_terminal && console.terminal) {
         auto entered = RawTerminal::enter(STDIN_FILENO);
@@ -131,6 +139,7 @@ int execute(const Context& context, const Exec& verb)
     raw.reset();
     if (!result) return complain(result.error()), kOurFailure;
     leave_open(std::move(*service));
+    // The session's name is all there is to say; scripts attach to it.
     if (verb.detach && result->why.empty()) {
         print(result->session + "\n");
         return 0;
@@ -146,6 +155,7 @@ int execute(const Context& context, const Attach& verb)
     supervisor::AttachRequest request;
     request.reference = verb.name;
     request.session = verb.session;
+    // Nothing: where the last client left it.
     request.out_offset = verb.from;
     request.err_offset = verb.from_stderr;
     supervisor::Console& console = request.console;
@@ -158,6 +168,7 @@ int execute(const Context& context, const Attach& verb)
     if (!service) return complain(service.error()), kOurFailure;
     // Whether it has a terminal decides what our keys and signals mean.
     bool has_terminal = false;
+    // The main process may be asked of the plan, which also a sandbox without sessions has.
     if (request.session.empty() || request.session == "s1") {
         const auto plan = (*service)->plan_of(verb.name);
         if (!plan) return complain(plan.error()), kOurFailure;
@@ -168,11 +179,14 @@ int execute(const Context& context, const Attach& verb)
         const auto found = std::ranges::find(*sessions, request.session, &SessionInfo::session);
         has_terminal = found != sessions->end() && found->terminal;
     }
+    // Only looking: an attached client does not own the process, so its signals end the look and
+    // nothing else.
     SignalSteering steering;
     const auto mode = has_terminal ? SignalSteering::Mode::terminal : SignalSteering::Mode::looking;
     if (auto begun = steering.begin(mode, STDIN_FILENO); !begun)
         return complain(begun.error()), kOurFailure;
     console.steering = &steering;
+    // As in exec: last, and gone before anything is said.
     std::optional<RawTerminal> raw;
     if (has_terminal && console.terminal) {
         auto entered = RawTerminal::enter(STDIN_FILENO);
@@ -205,6 +219,7 @@ int execute(const Context& context, const Sessions& verb)
     std::vector<std::vector<std::string>> rows{
         {"SESSION", "STATE", "TTY", "PID", "STARTED", "COMMAND"}};
     for (const SessionInfo& info : *sessions) {
+        // Words are joined for people; -o json has them apart.
         std::string command;
         for (const std::string& word : info.argv) command += (command.empty() ? "" : " ") + word;
         rows.push_back({info.session, state_of(info), info.terminal ? "yes" : "no",
