@@ -7,7 +7,9 @@
 
 namespace sandbox::daemon {
 
-// Serves until SIGTERM or SIGINT. Errors: it could not begin.
+// Serves until SIGTERM or SIGINT, and then until calls at work have ended (60 s at most). Blocks.
+// Errors: it could not begin (conflict: another one serves; what listening says). Call once, before
+// any thread is started; `log` is borrowed.
 [[nodiscard]] Status serve(const Options& options, const Log& log);
 
 // [{"method","path","operation","upgrade","query","body"}]: what tests hold the documents against.

@@ -18,9 +18,11 @@ namespace sandbox::daemon {
 
 namespace {
 
+// systemd's documented address of the native protocol (systemd.io, "Native Journal Protocol").
 constexpr const char* kJournalSocket = "/run/systemd/journal/socket";
 
-// JOURNAL_STREAM holds device and inode of the stream that the manager gave us.
+// JOURNAL_STREAM holds device and inode of the stream that the manager gave us (systemd.exec(5)).
+// Compared, because standard error may have been redirected since.
 bool stderr_is_journal()
 {
     const char* stream = std::getenv("JOURNAL_STREAM");
@@ -34,15 +36,18 @@ sys::UniqueFd connect_journal()
     sys::UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
+    // Fits: a literal of 27 characters, and sun_path has 108 bytes (unix(7)).
     std::strncpy(address.sun_path, kJournalSocket, sizeof address.sun_path - 1);
     if (!socket ||
         connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        // Without it lines go to standard error, which is the journal, too.
         return {};
     }
     return socket;
 }
 
-// The journal's native protocol: one FIELD=value a line. Values are escaped: no newline in them.
+// The journal's native protocol: one FIELD=value a line. Values are escaped: no newline in them, so
+// no value can add a field.
 std::string datagram(int priority, std::string_view message,
                      std::span<const control::LogField> fields)
 {
@@ -66,9 +71,12 @@ void Log::write(int priority, std::string_view message,
 {
     if (journal_.valid()) {
         const std::string text = datagram(priority, message, fields);
+        // Never waits for the journal: a daemon that hangs in its log serves nobody. What does not
+        // fit (EMSGSIZE, EAGAIN) goes to standard error.
         if (send(journal_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
             return;
     }
+    // "<3>": sd-daemon(3), as the manager reads it from a stream.
     std::string line = "<" + std::to_string(priority) + ">" + escaped(message);
     for (const auto& field : fields) {
         line += " " + std::string(field.name) + "=" + escaped(field.value);

@@ -9,7 +9,7 @@
 
 namespace sandbox::daemon {
 
-// syslog(3) priorities.
+// syslog(3) priorities: LOG_ERR to LOG_INFO.
 inline constexpr int kError = 3;
 inline constexpr int kWarning = 4;
 inline constexpr int kNotice = 5;
@@ -20,7 +20,10 @@ inline constexpr int kInfo = 6;
 // which journald and syslog read the same.
 class Log {
 public:
+    // Looks once: what standard error is does not change.
     Log();
+    // Escapes message and values: texts of clients and sandboxes are among them. Field names are
+    // ours. Never fails, never throws a message away without trying both ways.
     void write(int priority, std::string_view message,
                std::span<const control::LogField> fields = {}) const;
 

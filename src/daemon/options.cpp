@@ -28,6 +28,7 @@ Answer wrong(const std::string& what)
 
 }  // namespace
 
+// The first thing that is wrong is told; help wins over what stands behind it.
 std::variant<Options, Answer> parse_options(int argc, const char* const* argv)
 {
     Options options;
@@ -40,6 +41,7 @@ std::variant<Options, Answer> parse_options(int argc, const char* const* argv)
             value = word.substr(equals + 1);
             word.resize(equals);
         }
+        // "--root X" and "--root=X".
         const bool wants_value = word == "--root" || word == "--reconcile-interval";
         if (given && !wants_value) return wrong(word + " takes no value");
         if (wants_value && !given) {
@@ -54,6 +56,7 @@ std::variant<Options, Answer> parse_options(int argc, const char* const* argv)
             options.root = value;
         } else if (word == "--reconcile-interval") {
             const auto span = parse_duration(value);
+            // Less would leave the host no rest between two passes.
             if (!span || span->count() < 1000) {
                 return wrong("--reconcile-interval wants a duration of at least 1s");
             }

@@ -8,6 +8,7 @@
 
 namespace sandbox::daemon {
 
+// root: a prefix of every path, for tests and a second instance; empty: none.
 struct Options {
     std::string root;
     Millis reconcile_interval{60'000};  // a dead sandbox is swept by then, whoever ended it
@@ -19,6 +20,7 @@ struct Answer {
     std::string text;
     int status = 0;
 };
+// Pure. argv as main() gets it.
 std::variant<Options, Answer> parse_options(int argc, const char* const* argv);
 
 }  // namespace sandbox::daemon
