@@ -28,11 +28,14 @@ enum class Text : std::uint8_t {
     c_string,  // no NUL: it will be handed to the kernel as one
 };
 
+// Not a Result for each field: a message is described as a straight list, and looked at once at the
+// end. Allocates nothing.
 class FailureSlot {
 public:
     bool failed() const noexcept { return failed_; }
     const Failure& failure() const noexcept { return failure_; }
     // The first failure stays.
+    // `what` is a literal, kept as a pointer.
     void fail(WireError error, const char* what, std::uint64_t found = 0) noexcept;
     void require(bool holds, const char* what) noexcept
     {
@@ -47,6 +50,7 @@ private:
     bool failed_ = false;
 };
 
+// Reads one payload. Once failed, getters leave zeros and empty values.
 class Reader : public FailureSlot {
 public:
     template <class T>
@@ -58,9 +62,12 @@ public:
     template <WireInteger T>
     void number(const char* what, T& value) noexcept
     {
+        // Signed values travel as two's complement, of the same width.
         value = static_cast<T>(take_big_endian(what, sizeof(T)));
     }
+    // One byte, 0 or 1.
     void boolean(const char* what, bool& value) noexcept;
+    // No length before it: N is part of the layout.
     template <std::size_t N>
     void array(const char* what, std::array<std::uint8_t, N>& value) noexcept
     {
@@ -69,7 +76,9 @@ public:
             value[i] = std::to_integer<std::uint8_t>(taken[i]);
         }
     }
+    // A u32 of bytes, then the text. The ceiling is in bytes, too.
     void text(const char* what, std::string& value, std::size_t ceiling, Text rule = Text::any);
+    // The same without rules for the bytes.
     void blob(const char* what, ByteVector& value, std::size_t ceiling);
     void raw(ByteVector& value);
     // Requires: the enum's values are exactly first to last.
@@ -90,9 +99,11 @@ public:
     template <class T, class Item>
     void list(const char* what, std::vector<T>& items, std::size_t ceiling, Item item)
     {
+        // A u16 of items.
         const std::uint64_t count = take_big_endian(what, 2);
         if (count > ceiling) return fail(WireError::bad_payload, what, count);
         items.clear();
+        // Stops at the first item that is wrong, so a count of 65535 costs nothing.
         for (std::uint64_t i = 0; i < count && !failed(); ++i) item(*this, items.emplace_back());
     }
     // Bytes left over are an error.
@@ -105,6 +116,8 @@ private:
     std::span<const std::byte> bytes_;
 };
 
+// Writes one payload behind what `out` holds. Refuses what a Reader would refuse; `out` is then of
+// no use.
 class Writer : public FailureSlot {
 public:
     template <class T>
@@ -128,6 +141,7 @@ public:
               Text rule = Text::any);
     void blob(const char* what, const ByteVector& value, std::size_t ceiling);
     void raw(const ByteVector& value) { append(value); }
+    // An enum that was cast from anything else must not travel.
     template <class E>
         requires std::is_enum_v<E>
     void tag(const char* what, E value, E first, E last)

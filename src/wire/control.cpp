@@ -18,6 +18,7 @@ template <class A>
 void visit(A& a, In<A, Welcome> m)
 {
     a.version(m.version, kProtocolVersion);
+    // Texts of a guest: bounded, shown escaped.
     a.text("agent_version", m.agent_version, 64);
     a.text("kernel_release", m.kernel_release, 64);
     a.boolean("provisioned", m.provisioned);
@@ -31,13 +32,16 @@ void visit(A& a, In<A, Provision> m)
     a.array("event_nonce", m.event_nonce);
     a.array("egress_token", m.egress_token);
     a.array("service_token", m.service_token);
+    // 63: a DNS label, RFC 1035, and the kernel's limit (HOST_NAME_MAX is 64).
     a.text("hostname", m.hostname, 63, Text::c_string);
     a.number("time_ns", m.time_ns);
     a.boolean("first_boot", m.first_boot);
+    // 32 keys, more than any service needs; each short, because PROVISION is one head of 8 KiB.
     a.list("provider_keys", m.provider_keys, 32, [](auto& archive, auto& key) {
         archive.text("provider_keys.binding", key.binding, 64);
         archive.text("provider_keys.env_name", key.env_name, 64, Text::c_string);
         archive.text("provider_keys.value", key.value, 256, Text::c_string);
+        // execve(2) takes "NAME=VALUE": a name with '=' in it would be another variable.
         archive.require(!key.env_name.empty() && key.env_name.find('=') == std::string::npos,
                         "provider_keys.env_name");
     });
@@ -67,6 +71,7 @@ void visit(A& a, In<A, Rotate> m)
     a.tag("kind", m.kind, RotateKind::event_nonce, RotateKind::provider_key);
     a.text("binding", m.binding, 64);
     a.blob("value", m.value, 256);
+    // Only provider keys have names; a name with another kind would be ignored otherwise.
     a.require(m.binding.empty() || m.kind == RotateKind::provider_key, "binding");
 }
 
@@ -103,12 +108,15 @@ void visit(A& a, In<A, Secret> m)
     a.number("gid", m.gid);
     a.text("name", m.name, 4096, Text::c_string);
     a.blob("value", m.value, kMaxSecretValue);
+    // The place says what the name is: a variable's is never a path and a file's always one.
     const bool file = m.place == SecretPlace::file;
     a.require(!m.name.empty() && (m.name.front() == '/') == file, "name");
     a.require(file || m.name.find('=') == std::string::npos, "name");
+    // execve(2) would cut the value there, without a word.
     a.require(file || std::ranges::find(m.value, std::byte{0}) == m.value.end(), "value");
 }
 
+// By hand and not through encode(): the value stays where it is locked, and is sent from there.
 Result<ByteVector> encode_secret_head(const Secret& secret, std::size_t value_size)
 {
     if (value_size > kMaxSecretValue)
@@ -118,16 +126,19 @@ Result<ByteVector> encode_secret_head(const Secret& secret, std::size_t value_si
     empty.uid = secret.uid;
     empty.gid = secret.gid;
     empty.name = secret.name;
+    // With an empty value, so that the encoder checks the rest.
     ByteVector frame = TRY(encode(empty));
     // The two lengths that the value has a part in: the payload's and its own.
     const auto count = static_cast<std::uint32_t>(value_size);
     const auto length = static_cast<std::uint32_t>(frame.size() - kHeaderSize) + count;
     std::ranges::copy(encode_header({Secret::kType, length}), frame.begin());
+    // The value's own length is the last field of the head: four bytes of zero until now.
     const HeaderBytes own = encode_header({0, count});
     std::copy_n(own.begin(), sizeof count, frame.end() - sizeof count);
     return frame;
 }
 
+// All messages of the port, here: a program that speaks it links them, others do not.
 template Result<ByteVector> encode(const ErrorMessage&);
 template Result<ByteVector> encode(const Hello&);
 template Result<ByteVector> encode(const Welcome&);

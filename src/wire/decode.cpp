@@ -14,6 +14,7 @@ Decoded<Message> decode_on(Direction direction, std::uint8_t type,
 
 }  // namespace
 
+// For tests and tools: a real receiver knows its port at compile time.
 Decoded<Message> decode_payload(Port port, Direction direction, std::uint8_t type,
                                 std::span<const std::byte> payload)
 {
@@ -28,6 +29,7 @@ Decoded<Message> decode_payload(Port port, Direction direction, std::uint8_t typ
     case Port::bootstrap: return decode_on<BootstrapMessage>(direction, type, payload);
     case Port::helper: return decode_on<HelperMessage>(direction, type, payload);
     case Port::mux: return decode_on<MuxMessage>(direction, type, payload);
+    // No channel is "any"; ERROR comes on a port.
     case Port::any: break;
     }
     return std::unexpected(Failure{WireError::type_not_allowed, "port"});

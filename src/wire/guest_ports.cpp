@@ -4,6 +4,8 @@
 // Ports 5002 to 5005: events, network, bridge, SSH agent.
 namespace sandbox::wire {
 
+// Reader and Writer want one each: a template parameter of a class template cannot be deduced
+// through In.
 template <class A, class M>
 void visit_auth(A& a, M& m)
 {
@@ -11,6 +13,7 @@ void visit_auth(A& a, M& m)
     a.array("nonce", m.nonce);
 }
 
+// Overloads for the same reason.
 template <std::uint8_t Type>
 void visit(Reader& reader, AuthMessage<Type>& message)
 {
@@ -58,6 +61,7 @@ void visit(A& a, In<A, BridgeOpen> m)
 {
     a.version(m.version, kProtocolVersion);
     a.number("port", m.port);
+    // Connecting to port 0 means nothing (RFC 6335, section 6: reserved).
     a.require(m.port != 0, "port");
 }
 

@@ -5,6 +5,7 @@
 
 namespace sandbox::wire {
 
+// In the order of the numbers, 1 to 19; docs/protocol.md has the same words.
 std::string_view to_string(RefusalCode code) noexcept
 {
     static constexpr std::array<std::string_view, 20> kNames{"",
@@ -28,6 +29,7 @@ std::string_view to_string(RefusalCode code) noexcept
                                                              "syscall_failed",
                                                              "absence_not_verified"};
     const auto index = static_cast<std::size_t>(code);
+    // A number from another version has no name here.
     return index < kNames.size() ? kNames.at(index) : "unknown";
 }
 
@@ -50,6 +52,7 @@ template <class A>
 void visit(A& a, In<A, HelperRequest> m)
 {
     a.tag("op", m.op, HelperOp::probe, HelperOp::image_add);
+    // An unknown op cannot say which fields follow.
     if (a.failed() || m.op == HelperOp::probe || m.op == HelperOp::inventory) return;
     if (m.op == HelperOp::image_add) {
         a.array("digest", m.digest);
@@ -58,6 +61,7 @@ void visit(A& a, In<A, HelperRequest> m)
         return;
     }
     a.array("id", m.id);
+    // The fields that an op does not use are not in the bytes, and zero in the struct.
     if (m.op == HelperOp::create) a.number("disk_gib", m.disk_gib);
     if (m.op != HelperOp::start) return;
     a.array("kernel", m.kernel);
@@ -68,6 +72,8 @@ void visit(A& a, In<A, HelperRequest> m)
 
 enum class EndpointTag : std::uint8_t { unix_path = 1, runtime_id = 2 };
 
+// A variant cannot be visited both ways by one description: reading has to make the alternative
+// first.
 inline void visit_endpoint(Reader& reader, Endpoint& endpoint)
 {
     EndpointTag tag = EndpointTag::unix_path;
@@ -91,6 +97,7 @@ inline void visit_endpoint(Writer& writer, const Endpoint& endpoint)
 }
 
 template <class A>
+// 65535: all that a list's count can say; the frame's ceiling is lower.
 void visit_inventory(A& a, In<A, std::vector<InventoryEntry>> entries)
 {
     a.list("entries", entries, 65535, [](auto& archive, auto& entry) {
@@ -108,6 +115,7 @@ void visit(A& a, In<A, HelperResult> m)
 {
     a.tag("op", m.op, HelperOp::probe, HelperOp::image_add);
     if (a.failed()) return;
+    // No default: a new op has to be placed here.
     switch (m.op) {
     case HelperOp::probe:
         return a.list("facts", m.facts, 1024, [](auto& archive, auto& fact) {
@@ -141,6 +149,7 @@ void visit_refusal(A& a, M& m)
 {
     auto code = static_cast<std::uint16_t>(m.code);
     a.number("code", code);
+    // After a failure the number is zero, and the failure is told already.
     a.require(a.failed() || (code >= 1 && code <= 19), "code");
     if constexpr (std::is_same_v<A, Reader>) m.code = static_cast<RefusalCode>(code);
     a.number("step", m.step);

@@ -8,11 +8,12 @@
 
 #include "wire/messages.hpp"
 
-// The privileged helper's protocol: one operation a connection, the same frames and encodings.
-// The daemon is the host side, the helper the other. No request field is a string: a path from a
-// caller cannot be expressed.
+// The privileged helper's protocol: one operation a connection, the same frames and encodings. The
+// daemon is the host side, the helper the other. No request field is a string: a path from a caller
+// cannot be expressed. Versioned apart (kHelperVersion), because both ends are installed apart.
 namespace sandbox::wire {
 
+// Numbers of the wire; never used again for something else.
 enum class HelperEngine : std::uint8_t { firecracker = 1, hcs = 2 };
 enum class HelperOp : std::uint8_t {
     probe = 1,
@@ -51,8 +52,10 @@ enum class RefusalCode : std::uint16_t {
 };
 std::string_view to_string(RefusalCode code) noexcept;
 
+// SHA-256, as raw bytes.
 using Digest32 = std::array<std::uint8_t, 32>;
 
+// What the client says first, and the helper's answer.
 struct HelperHello {
     static constexpr std::uint8_t kType = 0xA0;
     std::uint16_t version = kHelperVersion;
@@ -79,15 +82,15 @@ enum class ImageKind : std::uint8_t {
 struct HelperRequest {
     static constexpr std::uint8_t kType = 0xA2;
     HelperOp op = HelperOp::probe;
-    Id16 id{};                    // create … delete
-    std::uint16_t disk_gib = 0;   // create
-    Digest32 kernel{};            // start
-    Digest32 base{};              // start
-    std::uint8_t cpus = 0;        // start
-    std::uint32_t memory_mib = 0; // start
-    Digest32 digest{};            // image_add; the open file travels by SCM_RIGHTS
+    Id16 id{};  // create … delete
+    std::uint16_t disk_gib = 0;  // create
+    Digest32 kernel{};  // start
+    Digest32 base{};  // start
+    std::uint8_t cpus = 0;  // start
+    std::uint32_t memory_mib = 0;  // start
+    Digest32 digest{};  // image_add; the open file travels by SCM_RIGHTS
     ImageKind kind = ImageKind::kernel_vmlinux;  // image_add
-    std::uint64_t size = 0;                      // image_add
+    std::uint64_t size = 0;  // image_add
     bool operator==(const HelperRequest&) const = default;
 };
 
@@ -104,6 +107,7 @@ struct UnixPath {
 };
 // Tag 1: a unix path; tag 2: the runtime id of a compute system.
 using Endpoint = std::variant<UnixPath, Id16>;
+// What is proven to be gone after an end: one entry each, so that a report cannot be vague.
 enum class AbsenceItem : std::uint8_t {
     jail = 1,
     cgroup_leaf = 2,
@@ -125,6 +129,7 @@ struct InventoryEntry {
     Id16 id{};
     InstanceState state = InstanceState::unknown;
     bool claimed = false;
+    // With start_time, both as in /proc/PID/stat, it names one process (law 7).
     std::uint32_t pid = 0;
     std::uint64_t start_time = 0;
     Endpoint endpoint;
@@ -135,19 +140,21 @@ struct InventoryEntry {
 struct HelperResult {
     static constexpr std::uint8_t kType = 0xA3;
     HelperOp op = HelperOp::probe;
-    std::vector<ProbeFact> facts;          // probe
-    std::uint32_t uid = 0;                 // create
-    std::uint32_t pid = 0;                 // start
-    std::uint64_t start_time = 0;          // start
-    Endpoint endpoint;                     // start
-    std::vector<Absence> absences;         // kill, delete
-    std::vector<InventoryEntry> entries;   // inventory
+    std::vector<ProbeFact> facts;  // probe
+    std::uint32_t uid = 0;  // create
+    std::uint32_t pid = 0;  // start
+    std::uint64_t start_time = 0;  // start
+    Endpoint endpoint;  // start
+    std::vector<Absence> absences;  // kill, delete
+    std::vector<InventoryEntry> entries;  // inventory
     bool operator==(const HelperResult&) const = default;
 };
 struct HelperRefusal {
     static constexpr std::uint8_t kType = 0xA4;
     RefusalCode code = RefusalCode::malformed;
+    // Which step of the operation, counted from 0; the helper's log has its name.
     std::uint8_t step = 0;
+    // errno on Linux; 0: none.
     std::int64_t os_error = 0;
     std::string detail;  // 256
     bool operator==(const HelperRefusal&) const = default;

@@ -13,12 +13,14 @@
 // SEQPACKET channel on which connected streams are handed in.
 namespace sandbox::wire {
 
-// SEQPACKET channel: one message a packet, a packet is the type byte and the payload.
+// SEQPACKET channel: one message a packet, a packet is the type byte and the payload. Packets are
+// kept whole and in order by the kernel, so neither side can get out of step.
 
 // init -> shim, once, when PID 1 is able to take streams.
 struct InitUp {
     static constexpr std::uint8_t kType = 0xD0;
     std::uint16_t version = kProtocolVersion;
+    // 1, except in tests.
     std::uint32_t pid = 0;  // as seen inside
     bool operator==(const InitUp&) const = default;
 };
@@ -29,9 +31,11 @@ enum class LeafKind : std::uint8_t {
     v2_dir = 2,    // an open cgroup directory for CLONE_INTO_CGROUP
 };
 
-// shim -> init. Descriptors with it, in order: the connected stream, then leaf_count leaf fds.
+// shim -> init. Descriptors with it (SCM_RIGHTS, unix(7)), in order: the connected stream, then
+// leaf_count leaf fds. PID 1 owns them from then on, and closes them in every case.
 struct Pass {
     static constexpr std::uint8_t kType = 0xD1;
+    // A Port of those that take streams.
     std::uint32_t port = 0;
     std::string session;  // 64; empty for ports that run no session
     LeafKind leaf = LeafKind::none;
@@ -47,7 +51,7 @@ struct PassRefused {
     bool operator==(const PassRefused&) const = default;
 };
 
-// init -> shim: diagnostics for the operator. Untrusted text.
+// init -> shim: diagnostics for the operator. Untrusted text: a workload may have taken PID 1 over.
 struct InitLog {
     static constexpr std::uint8_t kType = 0xD3;
     std::string text;  // 1024
@@ -98,9 +102,11 @@ using InitMessage = std::variant<InitUp, Pass, PassRefused, InitLog, SessionOpen
 
 // Bootstrap record: one frame in a sealed memfd, read once by PID 1.
 
+// How PID 1 was started: in a kernel of its own, or in namespaces of the host.
 enum class BootMode : std::uint8_t { microvm = 1, host_sandbox = 2 };
 enum class BootChannel : std::uint8_t { inherited_fd = 1, virtio_serial = 2, vsock = 3 };
 
+// Exactly these pairs: any uid with any gid would be more than the plan has.
 struct PermittedId {
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
@@ -108,6 +114,7 @@ struct PermittedId {
 };
 struct LandlockRule {
     std::string path;  // 4096; absolute
+    // As in linux/landlock.h; handed to the kernel unread.
     std::uint64_t access = 0;  // LANDLOCK_ACCESS_FS_*
     bool operator==(const LandlockRule&) const = default;
 };
@@ -116,10 +123,12 @@ struct LandlockPort {
     std::uint64_t access = 0;  // LANDLOCK_ACCESS_NET_*
     bool operator==(const LandlockPort&) const = default;
 };
-// One BPF instruction is 8 bytes (struct sock_filter); the kernel takes 4096 of them.
+// One BPF instruction is 8 bytes (struct sock_filter); the kernel takes 4096 of them (BPF_MAXINSNS,
+// linux/bpf_common.h).
 inline constexpr std::size_t kMaxBpf = 32U << 10;
 
-// Everything PID 1 must know and may not ask for later. No secrets: those come by PROVISION.
+// Everything PID 1 must know and may not ask for later. No secrets: those come by PROVISION and
+// SECRET. Sealed before PID 1 starts, so nobody can change it afterwards.
 struct Bootstrap {
     static constexpr std::uint8_t kType = 0xE0;
     std::uint16_t version = kProtocolVersion;

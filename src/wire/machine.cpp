@@ -10,6 +10,7 @@ namespace sandbox::wire {
 
 namespace {
 
+// PATH_MAX, linux/limits.h.
 constexpr std::size_t kPath = 4096;
 
 // Every component a name of its own: what is joined to a root stays below it.
@@ -19,6 +20,7 @@ bool is_below(std::string_view path)
         const std::size_t end = std::min(path.find('/'), path.size());
         const std::string_view name = path.substr(0, end);
         if (name.empty() || name == "." || name == "..") return false;
+        // Two spellings of one place would be two targets.
         if (end + 1 == path.size()) return false;  // a slash at the end
         path.remove_prefix(std::min(end + 1, path.size()));
     }
@@ -27,6 +29,7 @@ bool is_below(std::string_view path)
 
 bool is_absolute(std::string_view path)
 {
+    // The root itself is no place to mount from or to cover.
     return path.size() > 1 && path.front() == '/' && is_below(path.substr(1));
 }
 
@@ -44,11 +47,14 @@ bool has_good_paths(const MachineStep& step)
 {
     using enum MachineStepKind;
     if (!is_below(step.target)) return false;
+    // Only what makes or seals the root has no target; an overlay may be the root or lie in it.
     const bool root = step.kind == root_tmpfs || step.kind == seal_root;
     if (root != step.target.empty() && step.kind != overlay) return false;
+    // What a link says is text: it is followed by the workload only, in its own root.
     if (step.kind == symlink) return !step.source.empty();
     const bool sourced = step.kind == overlay || step.kind == bind;
     if (!sourced) return step.source.empty();
+    // Nothing of the initrd may become a part of the tree.
     return is_absolute(step.source) && step.source.starts_with("/shares/");
 }
 
@@ -67,6 +73,7 @@ void visit_step(A& a, In<A, MachineStep> step)
     a.number("steps.gid", step.gid);
     a.number("steps.size", step.size);
     a.text("steps.content", step.content, 64U << 10);
+    // The rule for every kind: bits of chmod(2).
     a.require(step.mode <= 07777, "steps.mode");
     a.require(has_good_paths(step), "steps.target");
 }
@@ -98,6 +105,7 @@ void visit(A& a, In<A, Machine> m)
     a.list("shares", m.shares, 32, [](auto& archive, auto& share) {
         archive.text("shares.tag", share.tag, 36, Text::c_string);
         archive.boolean("shares.read_only", share.read_only);
+        // A tag is one component of a path, /shares/TAG.
         archive.require(!share.tag.empty() && is_below(share.tag) &&
                             share.tag.find('/') == std::string::npos,
                         "shares.tag");

@@ -13,8 +13,8 @@
 // make of its shares, and its own limits. docs/protocol.md, "Guest machine".
 namespace sandbox::wire {
 
-// A virtiofs device, mounted at /shares/TAG of the guest, where only PID 1 is. Read-only is enforced
-// on the host's side; said here too, it is enforced twice.
+// A virtiofs device, mounted at /shares/TAG of the guest, where only PID 1 is. Read-only is
+// enforced on the host's side; said here too, it is enforced twice.
 struct MachineShare {
     std::string tag;  // 1 to 36 (virtio 5.11.4), no '/'
     bool read_only = true;
@@ -34,12 +34,13 @@ enum class MachineStepKind : std::uint8_t {
     mask = 9,  // target, ground: covered by an empty file or folder of ours
     seal_root = 10,  // last: the root becomes read-only
 };
+// Numbers start at 1: a record of zeros is no record.
 enum class MachineAccess : std::uint8_t { read_only = 1, read_write = 2 };
 // What a mount target lies in: a missing one is made in a tree of ours, and an error elsewhere.
 enum class MachineGround : std::uint8_t { ours = 1, operators = 2 };
 
-// Fields that a kind does not name are zero, empty or the first of their enum. Targets are below the
-// new root, without a leading slash; sources are absolute paths below /shares.
+// Fields that a kind does not name are zero, empty or the first of their enum. Targets are below
+// the new root, without a leading slash; sources are absolute paths below /shares.
 struct MachineStep {
     MachineStepKind kind = MachineStepKind::directory;
     std::string source;  // 4096
@@ -47,6 +48,7 @@ struct MachineStep {
     MachineAccess access = MachineAccess::read_only;
     MachineGround ground = MachineGround::ours;
     std::uint32_t mode = 0;  // at most 07777
+    // Of the tree, as root inside sees it: ids are one to one.
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
     std::uint64_t size = 0;  // bytes
@@ -61,6 +63,7 @@ struct MachineLimit {
     bool operator==(const MachineLimit&) const = default;
 };
 
+// After BOOTSTRAP, on stream 0. Everything the guest will ever be told of its machine.
 struct Machine {
     static constexpr std::uint8_t kType = 0xE1;
     std::uint16_t version = kProtocolVersion;

@@ -12,12 +12,14 @@
 #include "wire/protocol.hpp"
 
 // One struct a message of ports 5000 to 5005, fields in wire order. Ceilings of the fields stand
-// beside them in bytes or items; encode and decode both hold them.
+// beside them in bytes or items; encode and decode both hold them. Defaults are what a peer may
+// leave out in meaning, never in bytes: every field travels. Equality is of values, for tests.
 namespace sandbox::wire {
 
 using Nonce = std::array<std::uint8_t, kNonceSize>;
 using Id16 = std::array<std::uint8_t, 16>;
 using Digest = std::array<std::uint8_t, 32>;  // SHA-256
+// std::byte and not char: these are not text, and nothing may treat them so.
 using ByteVector = std::vector<std::byte>;
 
 // Empty messages differ only by type.
@@ -27,7 +29,7 @@ struct EmptyMessage {
     bool operator==(const EmptyMessage&) const = default;
 };
 
-// Stream bytes: the whole payload.
+// Stream bytes: the whole payload, without a length of its own (the header has it).
 template <std::uint8_t Type>
 struct RawMessage {
     static constexpr std::uint8_t kType = Type;
@@ -35,16 +37,18 @@ struct RawMessage {
     bool operator==(const RawMessage&) const = default;
 };
 
-// Any port, both directions; the sender closes after it.
+// Any port, both directions; the sender closes after it. `code` is a number, so that a newer peer's
+// codes can be told, too.
 struct ErrorMessage {
     static constexpr std::uint8_t kType = 0x7F;
     std::uint16_t code = 0;  // a WireError, 1 to 9
-    std::string detail;      // 256; never a secret
+    std::string detail;  // 256; never a secret
     bool operator==(const ErrorMessage&) const = default;
 };
 
 // Port 5000, control: strictly request and reply.
 
+// SERVICE_STATE and WELCOME. The numbers are of the wire.
 enum class ServiceState : std::uint8_t {
     not_started = 0,
     starting = 1,
@@ -68,39 +72,44 @@ struct Hello {
     bool resume = false;
     bool operator==(const Hello&) const = default;
 };
+// The guest's answer; texts are its own and prove nothing.
 struct Welcome {
     static constexpr std::uint8_t kType = 0x02;
     std::uint16_t version = kProtocolVersion;
-    std::string agent_version;   // 64
+    std::string agent_version;  // 64
     std::string kernel_release;  // 64
     bool provisioned = false;
     ServiceState service_state = ServiceState::not_started;
     bool operator==(const Welcome&) const = default;
 };
 struct ProviderKey {
-    std::string binding;   // 64
+    std::string binding;  // 64
     std::string env_name;  // 64
-    std::string value;     // 256
+    std::string value;  // 256
     bool operator==(const ProviderKey&) const = default;
 };
+// Once, before READY. The nonces are of this start only.
 struct Provision {
     static constexpr std::uint8_t kType = 0x03;
     Nonce event_nonce{};
     Nonce egress_token{};
     Nonce service_token{};
     std::string hostname;  // 63
+    // Of the host, nanoseconds since 1970 UTC; for a guest that has a clock of its own.
     std::uint64_t time_ns = 0;
     bool first_boot = false;
     std::vector<ProviderKey> provider_keys;  // 32
     bool operator==(const Provision&) const = default;
 };
 using Provisioned = EmptyMessage<0x04>;
+// After it sessions may be opened; nothing of the workload runs before.
 struct Ready {
     static constexpr std::uint8_t kType = 0x05;
     std::uint64_t policy_generation = 0;
     bool operator==(const Ready&) const = default;
 };
 using ReadyAck = EmptyMessage<0x06>;
+// Only where the guest has its own clock.
 struct TimeSet {
     static constexpr std::uint8_t kType = 0x07;
     std::uint64_t time_ns = 0;
@@ -111,11 +120,12 @@ struct TimeAck {
     std::int64_t offset_ns = 0;  // guest minus host before the step
     bool operator==(const TimeAck&) const = default;
 };
+// Replaces one value while it runs.
 struct Rotate {
     static constexpr std::uint8_t kType = 0x09;
     RotateKind kind = RotateKind::event_nonce;
     std::string binding;  // 64; empty unless kind is provider_key
-    ByteVector value;     // 256
+    ByteVector value;  // 256
     bool operator==(const Rotate&) const = default;
 };
 struct Rotated {
@@ -124,11 +134,13 @@ struct Rotated {
     bool operator==(const Rotated&) const = default;
 };
 using StatsRequest = EmptyMessage<0x0B>;
+// Of the whole guest, as it sees itself: a hint, no measure.
 struct Stats {
     static constexpr std::uint8_t kType = 0x0C;
     std::uint64_t uptime_ms = 0;
     std::uint64_t mem_total_kib = 0;
     std::uint64_t mem_available_kib = 0;
+    // Load average of one minute, in thousandths.
     std::uint32_t load1_milli = 0;
     std::uint16_t cpu_count = 0;
     std::uint64_t data_total_kib = 0;
@@ -136,6 +148,7 @@ struct Stats {
     std::uint32_t service_restarts = 0;
     bool operator==(const Stats&) const = default;
 };
+// TERM to everything, KILL after the grace of the bootstrap record; then PID 1 ends.
 struct Poweroff {
     static constexpr std::uint8_t kType = 0x0D;
     PoweroffReason reason = PoweroffReason::stop;
@@ -147,7 +160,7 @@ using FstrimStarted = EmptyMessage<0x10>;
 
 enum class SecretPlace : std::uint8_t {
     variable = 1,  // of the service's environment
-    file = 2,      // mode 0400, in a folder of a tmpfs that is there
+    file = 2,  // mode 0400, in a folder of a tmpfs that is there
 };
 // After PROVISION and before READY, one a secret. The value is never in an error text.
 struct Secret {
@@ -168,6 +181,7 @@ using ControlMessage =
 
 // Port 5001, one session a connection.
 
+// What runs behind a session.
 enum class SessionKind : std::uint8_t {
     pty = 1,
     exec = 2,
@@ -176,13 +190,14 @@ enum class SessionKind : std::uint8_t {
     copy_out = 5,  // and packs one; argv: path, most bytes
 };
 enum class SessionStdio : std::uint8_t {
-    frames = 0,       // bytes travel as STDIN, STDOUT and STDERR
+    frames = 0,  // bytes travel as STDIN, STDOUT and STDERR
     descriptors = 1,  // three descriptors travel with this frame by SCM_RIGHTS: in, out, err
 };
+// Decides what EXIT's value means.
 enum class ExitOutcome : std::uint8_t {
-    exited = 1,           // value is the exit code
-    signaled = 2,         // value is the signal
-    timed_out = 3,        // value is the signal that ended it
+    exited = 1,  // value is the exit code
+    signaled = 2,  // value is the signal
+    timed_out = 3,  // value is the signal that ended it
     failed_to_start = 4,  // value is the errno of execve or of the step before it
 };
 
@@ -190,10 +205,12 @@ using EnvPair = std::pair<std::string, std::string>;
 
 struct Rlimit {
     std::uint8_t resource = 0;  // RLIMIT_*, below 16
-    std::uint64_t value = 0;    // soft and hard; all ones is RLIM_INFINITY
+    std::uint64_t value = 0;  // soft and hard; all ones is RLIM_INFINITY
     bool operator==(const Rlimit&) const = default;
 };
 
+// The first frame of a session: everything about it. What exceeds the bootstrap record is
+// `refused`.
 struct Open {
     static constexpr std::uint8_t kType = 0x20;
     std::uint16_t version = kProtocolVersion;
@@ -201,21 +218,23 @@ struct Open {
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
     std::vector<std::uint32_t> groups;  // 1024; supplementary, exactly these
-    std::vector<std::string> argv;      // 1 to 65535 items of kMaxItem, no NUL
-    std::vector<EnvPair> env;           // 65535; name 128 without '=' or NUL, value kMaxItem
-    std::string cwd;                    // 4096; absolute, or empty for the home directory
-    std::string term;                   // 64; PTY only
-    std::uint16_t rows = 0;             // PTY only
-    std::uint16_t cols = 0;             // PTY only
-    std::uint32_t timeout_ms = 0;       // 0: none
-    std::uint32_t umask = 0022;         // at most 0777
-    std::vector<Rlimit> rlimits;        // 16
-    bool gate = false;                  // wait for GO between CONFINED and exec
+    std::vector<std::string> argv;  // 1 to 65535 items of kMaxItem, no NUL
+    std::vector<EnvPair> env;  // 65535; name 128 without '=' or NUL, value kMaxItem
+    std::string cwd;  // 4096; absolute, or empty for the home directory
+    std::string term;  // 64; PTY only
+    std::uint16_t rows = 0;  // PTY only
+    std::uint16_t cols = 0;  // PTY only
+    std::uint32_t timeout_ms = 0;  // 0: none
+    std::uint32_t umask = 0022;  // at most 0777
+    std::vector<Rlimit> rlimits;  // 16
+    bool gate = false;  // wait for GO between CONFINED and exec
     SessionStdio stdio = SessionStdio::frames;
     bool operator==(const Open&) const = default;
 };
+// After GO, once execve went through.
 struct Started {
     static constexpr std::uint8_t kType = 0x21;
+    // As seen inside.
     std::uint32_t pid = 0;
     bool operator==(const Started&) const = default;
 };
@@ -229,16 +248,19 @@ struct Resize {
     std::uint16_t cols = 0;
     bool operator==(const Resize&) const = default;
 };
+// To the session's process group.
 struct Signal {
     static constexpr std::uint8_t kType = 0x27;
     std::uint8_t signal = 0;  // 1 to 64; another value is `refused`
     bool operator==(const Signal&) const = default;
 };
+// A hint that nothing came for so long; again after each such span.
 struct Silent {
     static constexpr std::uint8_t kType = 0x28;
     std::uint32_t silent_ms = 0;
     bool operator==(const Silent&) const = default;
 };
+// The last frame. See ExitOutcome for `value`; a hostile guest may send any number.
 struct Exit {
     static constexpr std::uint8_t kType = 0x29;
     ExitOutcome outcome = ExitOutcome::exited;
@@ -282,6 +304,7 @@ struct Confined {
     std::vector<std::uint32_t> open_fds;  // 256
     bool operator==(const Confined&) const = default;
 };
+// Only to a session with `gate`: the last moment at which nothing of the workload has run.
 using Go = EmptyMessage<0x2B>;
 // Nobody reads this output any more: the program's next write to it fails as one to a pipe does.
 struct CloseOutput {
@@ -295,6 +318,7 @@ using SessionMessage = std::variant<Open, Started, Stdin, StdinEof, Stdout, Stde
 
 // Port 5002, events and heartbeat.
 
+// What a guest tells unasked; counted and shown, nothing is decided by it.
 enum class GuestEvent : std::uint8_t {
     data_disk_formatted = 1,
     data_disk_mounted = 2,
@@ -318,6 +342,7 @@ struct AuthMessage {
 using EventAuth = AuthMessage<0x40>;
 struct Heartbeat {
     static constexpr std::uint8_t kType = 0x41;
+    // Counts all events of this guest's start, so that the host sees a gap.
     std::uint64_t seq = 0;
     std::uint64_t uptime_ms = 0;
     bool operator==(const Heartbeat&) const = default;

@@ -9,6 +9,7 @@ template <class A>
 void visit_window(A& a, In<A, std::uint32_t> window)
 {
     a.number("window", window);
+    // 0 would be a stream on which nothing can ever be said.
     a.require(window >= 1 && window <= kMaxMuxWindow, "window");
 }
 
@@ -26,6 +27,7 @@ void visit(A& a, In<A, MuxOpen> m)
     a.number("port", m.port);
     visit_window(a, m.window);
     a.text("session", m.session, 64, Text::c_string);
+    // It is there already.
     a.require(m.stream != kInitStream, "stream");
 }
 
@@ -41,6 +43,7 @@ void visit(A& a, In<A, MuxData> m)
 {
     a.number("stream", m.stream);
     a.raw(m.bytes);
+    // An empty DATA would cost work and no credit: a flood for free.
     a.require(!m.bytes.empty(), "bytes");
 }
 
@@ -49,6 +52,7 @@ void visit(A& a, In<A, MuxCredit> m)
 {
     a.number("stream", m.stream);
     a.number("bytes", m.bytes);
+    // For the same reason.
     a.require(m.bytes >= 1 && m.bytes <= kMaxMuxWindow, "bytes");
 }
 

@@ -11,6 +11,7 @@
 // credit. docs/protocol.md, "Mux". The engine that speaks them is mux_engine.hpp.
 namespace sandbox::wire {
 
+// Never used again on one link: a late frame cannot hit another stream.
 using StreamId = std::uint32_t;
 
 // There from the start, never opened, ended only with the link: what passes beside the ports.
@@ -39,18 +40,21 @@ struct MuxOpen {
     std::string session;  // 64; empty for ports that run no session
     bool operator==(const MuxOpen&) const = default;
 };
+// By the side that did not open it; until then nothing but RESET may come on it.
 struct MuxAccept {
     static constexpr std::uint8_t kType = 0xF2;
     StreamId stream = 0;
     std::uint32_t window = 0;
     bool operator==(const MuxAccept&) const = default;
 };
+// At most the credit that is left; more ends the link.
 struct MuxData {
     static constexpr std::uint8_t kType = 0xF3;
     StreamId stream = 0;
     ByteVector bytes;  // the rest of the payload, 1 to kMaxMuxData
     bool operator==(const MuxData&) const = default;
 };
+// For what was consumed, not for what came: who does not read is not sent more.
 struct MuxCredit {
     static constexpr std::uint8_t kType = 0xF4;
     StreamId stream = 0;

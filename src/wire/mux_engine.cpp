@@ -10,6 +10,7 @@ namespace {
 
 // What is handed to the link at once. Small, so that what is urgent never waits behind much.
 constexpr std::size_t kOutputBytes = 64U << 10;
+// A stream that was busy once must not keep a megabyte.
 constexpr std::size_t kQueueKept = 64U << 10;  // of an empty queue's memory
 
 }  // namespace
@@ -27,6 +28,7 @@ void ByteQueue::append(std::span<const std::byte> bytes)
 void ByteQueue::take(std::size_t count) noexcept
 {
     taken_ += std::min(count, size());
+    // The common case is all at once: nothing is moved then.
     if (taken_ < bytes_.size()) return;
     taken_ = 0;
     if (bytes_.capacity() > kQueueKept)
@@ -46,16 +48,21 @@ MuxEngine::MuxEngine(MuxSide side, MuxLimits limits)
       incoming_(side == MuxSide::host ? Direction::to_host : Direction::to_guest),
       next_(side == MuxSide::host ? 1 : 2)
 {
+    // A caller's number, within what HELLO may say.
     limits_.window = std::clamp<std::uint32_t>(limits_.window, 1, kMaxMuxWindow);
     Stream& init = streams_[kInitStream];
+    // Stream 0 is there from the start, and its credit comes with HELLO.
     init.accepted = true;
     init.granted = limits_.window;
+    // One turn may go over by one DATA; the buffer does not grow after this.
     output_.reserve(kOutputBytes + kMaxMuxData);
+    // Unasked: both sides say it at once, so a link costs no round trip.
     say(MuxHello{kProtocolVersion, limits_.window});
 }
 
 bool MuxEngine::ours(StreamId stream) const noexcept
 {
+    // Odd numbers are the host's.
     return (stream % 2 == 1) == (side_ == MuxSide::host);
 }
 
@@ -83,6 +90,7 @@ void MuxEngine::say(const M& message)
 
 void MuxEngine::queue(StreamId id, Stream& stream)
 {
+    // At most once in turns_, so its length is bounded by the streams.
     if (stream.queued || !has_work(stream)) return;
     stream.queued = true;
     // What passes beside the ports does not wait for them.
@@ -94,12 +102,15 @@ void MuxEngine::queue(StreamId id, Stream& stream)
 
 bool MuxEngine::credit_due(const Stream& stream) const noexcept
 {
+    // Half a window: often enough that the peer never stops, seldom enough not to be half of the
+    // frames.
     return stream.consumed >= std::max<std::uint32_t>(1, limits_.window / 2) && !stream.eof_got &&
            !stream.reset_got && !stream.closing;
 }
 
 bool MuxEngine::has_work(const Stream& stream) const noexcept
 {
+    // Nothing may follow a RESET.
     if (stream.reset_sent) return false;
     if (stream.open_due || stream.accept_due) return true;
     if (stream.closing && (stream.reset_got || stream.reset_code != 0 || !stream.accepted))
@@ -112,6 +123,7 @@ bool MuxEngine::has_work(const Stream& stream) const noexcept
 
 std::span<const std::byte> MuxEngine::output()
 {
+    // Before the peer's HELLO only ours goes out: it may be of another version.
     while (greeted_ && output_.size() - output_sent_ < kOutputBytes && !turns_.empty()) {
         const StreamId id = turns_.front();
         turns_.pop_front();
@@ -119,6 +131,7 @@ std::span<const std::byte> MuxEngine::output()
         if (at == streams_.end()) continue;
         at->second.queued = false;
         if (!has_work(at->second)) continue;
+        // Then to the end of the row again, if there is more: one DATA a turn.
         speak(id, at->second);
         queue(id, at->second);
         settle(at);
@@ -129,6 +142,7 @@ std::span<const std::byte> MuxEngine::output()
 void MuxEngine::sent(std::size_t count) noexcept
 {
     output_sent_ += count;
+    // Cleared only when all is gone: output() has handed out a view of it.
     if (output_sent_ < output_.size()) return;
     output_.clear();
     output_sent_ = 0;
@@ -150,6 +164,7 @@ void MuxEngine::speak(StreamId id, Stream& stream)
     }
     if (stream.accept_due && !stream.reset_got) say(MuxAccept{id, limits_.window});
     stream.accept_due = false;
+    // The other side takes nothing, or nothing is to reach it: an EOF and the rest would be lost.
     const bool pointless = stream.reset_got || stream.reset_code != 0 || !stream.accepted;
     if (stream.closing && pointless) {
         say(MuxReset{id, stream.reset_code});
@@ -159,6 +174,7 @@ void MuxEngine::speak(StreamId id, Stream& stream)
     }
     if (stream.reset_got) return;
     if (credit_due(stream)) {
+        // Granted in the same moment in which it is said: the peer cannot send before.
         stream.granted += stream.consumed;
         say(MuxCredit{id, std::exchange(stream.consumed, 0)});
     }
@@ -178,7 +194,9 @@ void MuxEngine::say_data(StreamId id, Stream& stream)
 {
     const std::size_t count = std::min<std::size_t>(
         {stream.out.size(), stream.credit, kMaxMuxData});
+    // Without credit: it comes back with CREDIT.
     if (count == 0) return;
+    // By hand: a MuxData would be a copy of the bytes.
     const HeaderBytes head = encode_header(
         {MuxData::kType, static_cast<std::uint32_t>(count + kMuxDataHeader)});
     output_.insert(output_.end(), head.begin(), head.end());
@@ -195,6 +213,7 @@ void MuxEngine::settle(Streams::iterator at)
 {
     const Stream& stream = at->second;
     if (!stream.closing || !stream.reset_sent || !stream.reset_got) return;
+    // A DATA may be on its way into it: its rest is dropped.
     if (data_into_ == &stream) data_into_ = nullptr;
     --(ours(at->first) ? ours_open_ : theirs_open_);
     streams_.erase(at);
@@ -213,14 +232,17 @@ std::optional<MuxEvent> MuxEngine::next_event()
 Decoded<StreamId> MuxEngine::open(std::uint32_t port, std::string_view session)
 {
     if (failure_) return std::unexpected(*failure_);
+    // Numbers never wrap: a link with so many streams has ended its use.
     constexpr StreamId kLast = UINT32_MAX - 2;
     const bool host = side_ == MuxSide::host;
     if (ours_open_ >= (host ? kMaxMuxHostStreams : kMaxMuxGuestStreams) || next_ > kLast)
         return std::unexpected(Failure{WireError::busy, "streams", ours_open_});
+    // OPEN's ceiling: what encode() would refuse later, when nobody can be told.
     if (session.size() > 64)
         return std::unexpected(Failure{WireError::bad_payload, "session", session.size()});
     const StreamId id = next_;
     next_ += 2;
+    // Said by output(), in turn.
     Stream& stream = streams_[id];
     ++ours_open_;
     stream.open_due = true;
@@ -234,6 +256,7 @@ Decoded<StreamId> MuxEngine::open(std::uint32_t port, std::string_view session)
 void MuxEngine::accept(StreamId id)
 {
     Stream* stream = find(id);
+    // Also when the peer has reset it meanwhile: its close() will answer.
     if (stream == nullptr || ours(id) || stream->accepted || stream->closing) return;
     stream->accepted = true;
     stream->accept_due = true;
@@ -256,6 +279,7 @@ std::size_t MuxEngine::room(StreamId id) const noexcept
 
 std::size_t MuxEngine::write(StreamId id, std::span<const std::byte> bytes)
 {
+    // What does not fit is the caller's to keep: it is told how much was taken.
     const std::size_t count = std::min(room(id), bytes.size());
     if (count == 0) return 0;
     Stream* stream = find(id);
@@ -267,6 +291,7 @@ std::size_t MuxEngine::write(StreamId id, std::span<const std::byte> bytes)
 void MuxEngine::finish(StreamId id)
 {
     Stream* stream = find(id);
+    // Stream 0 ends with the link only.
     if (stream == nullptr || id == kInitStream) return;
     stream->finishing = true;
     queue(id, *stream);
@@ -282,6 +307,7 @@ void MuxEngine::consume(StreamId id, std::size_t count)
 {
     Stream* stream = find(id);
     if (stream == nullptr) return;
+    // Credit is for bytes that came, never for more.
     count = std::min(count, stream->in.size());
     stream->in.take(count);
     stream->consumed += static_cast<std::uint32_t>(count);
@@ -301,7 +327,9 @@ void MuxEngine::close(StreamId id, std::uint16_t code)
     Stream& stream = at->second;
     stream.closing = true;
     stream.reset_code = code;
+    // Nobody reads it any more.
     stream.in.drop();
+    // With a code the other side is not to take it for a whole.
     if (code != 0) stream.out.drop();
     queue(id, stream);
     settle(at);

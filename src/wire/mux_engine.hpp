@@ -23,6 +23,7 @@ namespace sandbox::wire {
 enum class MuxSide : std::uint8_t { host, guest };
 
 struct MuxLimits {
+    // Times 288 streams: 72 MiB at the very most, of a peer that fills all of them.
     std::uint32_t window = 256U << 10;      // bytes taken in for a stream that nobody reads
     std::size_t send_buffer = 64U << 10;  // bytes held of a stream whose other side does not read
 };
@@ -33,6 +34,7 @@ struct StreamOpened {
     std::uint32_t port = 0;
     std::string session;
 };
+// Of ours: from now on it may be written.
 struct StreamAccepted {
     StreamId stream = 0;
 };
@@ -64,6 +66,7 @@ private:
 
 class MuxEngine {
 public:
+    // Its HELLO is in output() at once. `window` is brought within 1 to kMaxMuxWindow.
     explicit MuxEngine(MuxSide side, MuxLimits limits = {});
 
     // --- the link -----------------------------------------------------------------------------
@@ -73,24 +76,29 @@ public:
     // Bytes to send next, until sent() says how many were. Empty: nothing to say. One DATA of each
     // stream in turn, so that none keeps another from the link.
     std::span<const std::byte> output();
+    // At most what output() gave; that view is invalid afterwards.
     void sent(std::size_t count) noexcept;
     bool has_output() const noexcept;
     // The peer's HELLO has come, in our version.
     bool greeted() const noexcept { return greeted_; }
 
     // --- streams ------------------------------------------------------------------------------
+    // In the order in which things came. To be asked after feed() until there is none.
     std::optional<MuxEvent> next_event();
 
     // WireError::busy at the limit of streams.
     [[nodiscard]] Decoded<StreamId> open(std::uint32_t port, std::string_view session = {});
+    // Only for a stream of the peer's that was told by StreamOpened; else nothing.
     void accept(StreamId stream);
 
     // Bytes that write() would take now; 0 also when nothing can be sent any more.
     std::size_t room(StreamId stream) const noexcept;
+    // How many were taken, from the front; they are copied.
     std::size_t write(StreamId stream, std::span<const std::byte> bytes);
     // Half close, behind what was written.
     void finish(StreamId stream);
     // What came, oldest first; consume() makes room for more.
+    // Valid until the next feed(), consume() or close().
     std::span<const std::byte> readable(StreamId stream) const noexcept;
     void consume(StreamId stream, std::size_t count);
     // Everything was consumed and nothing more comes.
@@ -158,6 +166,7 @@ private:
     StreamId last_theirs_ = 0;
     std::size_t ours_open_ = 0;
     std::size_t theirs_open_ = 0;
+    // Apart from Stream: they are needed for a moment only.
     std::map<StreamId, std::uint32_t> ports_;  // of ours whose OPEN is due
     std::map<StreamId, std::string> sessions_;
     ByteVector output_;

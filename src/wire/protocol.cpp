@@ -13,6 +13,7 @@ constexpr auto kToHost = Direction::to_host;
 constexpr auto kBoth = Direction::both;
 constexpr std::uint32_t kInitPayload = kMaxInitPacket - 1;  // the type byte counts
 
+// docs/protocol.md in rows; golden files hold the bytes.
 constexpr std::array<TypeInfo, 65> kTable{{
     {0x01, "HELLO", Port::control, kToGuest, kMaxHead, true},
     {0x02, "WELCOME", Port::control, kToHost, kMaxHead, false},
@@ -96,6 +97,7 @@ bool opens_port(Port port, Direction direction) noexcept
     return false;
 }
 
+// What a caller does with it: the peer is broken (corrupt), or it works and says no.
 Code code_of(WireError error) noexcept
 {
     switch (error) {
@@ -107,6 +109,7 @@ Code code_of(WireError error) noexcept
     }
 }
 
+// For the operator: whole sentences; the literal and the number follow.
 std::string_view explain(WireError error) noexcept
 {
     switch (error) {
@@ -163,8 +166,10 @@ std::span<const TypeInfo> message_table() noexcept { return kTable; }
 
 Decoded<TypeInfo> look_up(Port port, Direction direction, Stage stage, std::uint8_t type) noexcept
 {
+    // At most one row has the type, so the first answer is the answer.
     for (const TypeInfo& row : message_table()) {
         if (row.type != type) continue;
+        // ERROR is the one type of every port.
         const bool here = row.port == port || row.port == Port::any;
         if (!here) {
             return std::unexpected(Failure{WireError::type_not_allowed, "type on its port", type});
@@ -172,6 +177,7 @@ Decoded<TypeInfo> look_up(Port port, Direction direction, Stage stage, std::uint
         if (!covers(row.direction, direction)) {
             return std::unexpected(Failure{WireError::type_not_allowed, "type direction", type});
         }
+        // Only the side that opens has a first frame that must be special.
         const bool must_open = stage == Stage::first && opens_port(port, direction);
         if (row.opens != must_open) {
             return std::unexpected(Failure{WireError::type_not_allowed, "type order", type});

@@ -10,35 +10,39 @@
 #include "base/error.hpp"
 
 // The vocabulary of the guest protocol: versions, ceilings, ports, types and error codes.
-// docs/protocol.md is the byte-level page; golden files in tests/golden/wire hold it. Any change
-// to a layout, code, ceiling or port bumps kProtocolVersion in the same commit.
+// docs/protocol.md is the byte-level page; golden files in tests/golden/wire hold it. Any change to
+// a layout, code, ceiling or port bumps kProtocolVersion in the same commit: shim and guest of one
+// sandbox are always of one release, so there is no negotiation.
 namespace sandbox::wire {
 
 inline constexpr std::uint16_t kProtocolVersion = 3;
 inline constexpr std::uint16_t kHelperVersion = 1;  // of the privileged helper, counted apart
 
 // Ceilings of the payload, checked against the 5 header bytes before anything is allocated.
-inline constexpr std::uint32_t kMaxHead = 8U << 10;        // structured messages
-inline constexpr std::uint32_t kMaxFrame = 8U << 20;       // stream bytes on port 5001
-inline constexpr std::uint32_t kMaxPacket = 65535;         // one IP packet on port 5003
-inline constexpr std::uint32_t kMaxOpen = 1U << 20;        // OPEN: agents pass whole scripts
-inline constexpr std::uint32_t kMaxSecret = 72U << 10;     // one secret's name and value
-inline constexpr std::uint32_t kMaxBootstrap = 256U << 10; // the record PID 1 reads once
-inline constexpr std::uint32_t kMaxMachine = 1U << 20;     // the tree and limits of a guest
-inline constexpr std::uint32_t kMaxMuxPayload = 32772;     // stream number and bytes of DATA
+inline constexpr std::uint32_t kMaxHead = 8U << 10;  // structured messages
+inline constexpr std::uint32_t kMaxFrame = 8U << 20;  // stream bytes on port 5001
+inline constexpr std::uint32_t kMaxPacket = 65535;  // one IP packet on port 5003
+inline constexpr std::uint32_t kMaxOpen = 1U << 20;  // OPEN: agents pass whole scripts
+inline constexpr std::uint32_t kMaxSecret = 72U << 10;  // one secret's name and value
+inline constexpr std::uint32_t kMaxBootstrap = 256U << 10;  // the record PID 1 reads once
+inline constexpr std::uint32_t kMaxMachine = 1U << 20;  // the tree and limits of a guest
+inline constexpr std::uint32_t kMaxMuxPayload = 32772;  // stream number and bytes of DATA
 inline constexpr std::uint32_t kMaxInitPacket = 4U << 10;  // one SEQPACKET message, type included
 
 inline constexpr std::size_t kHeaderSize = 5;  // length u32, type u8
 inline constexpr std::size_t kMaxSecretValue = 64U << 10;
 inline constexpr std::size_t kNonceSize = 32;  // every nonce and token
+// 5 + 2 + 32.
 inline constexpr std::size_t kFirstFrameSize = 39;  // header, version u16, nonce
 inline constexpr std::size_t kMaxItem = 128U << 10;  // one argv item or env value of OPEN
 
-// Deadlines of docs/protocol.md, in milliseconds.
+// Deadlines of docs/protocol.md, in milliseconds. kLivenessMs: two heartbeats that did not come,
+// and half of one more for delay.
 inline constexpr std::uint32_t kReplyDeadlineMs = 10'000;
 inline constexpr std::uint32_t kHeartbeatMs = 30'000;
 inline constexpr std::uint32_t kSilentMs = 30'000;
 inline constexpr std::uint32_t kLivenessMs = 75'000;
+// Of one sandbox, the service among them.
 inline constexpr std::uint16_t kMaxSessions = 256;
 
 // Where a message may travel. The numbers of the first six are the vsock ports; the rest are
@@ -57,6 +61,7 @@ enum class Port : std::uint16_t {
     ssh_agent = 5005,  // opened by the guest, AGENT_AUTH first, raw bytes after AGENT_READY
 };
 
+// "host" is the side that has the sandbox, "guest" what is inside.
 enum class Direction : std::uint8_t { to_guest = 1, to_host = 2, both = 3 };
 
 // 1 to 9 travel in ERROR. `truncated` is local: the stream ended inside a frame.
@@ -75,14 +80,16 @@ enum class WireError : std::uint16_t {
 std::string_view to_string(WireError error) noexcept;
 
 // Why bytes were not taken. Allocates nothing: `what` is a literal naming the field or rule,
-// `found` the offending number where there is one. Converts to the project's Error, so TRY works
-// in functions returning Result.
+// `found` the offending number where there is one; no text of the peer is kept. Converts to the
+// project's Error (corrupt, unavailable, resource_exhausted or permission_denied), so TRY works in
+// functions returning Result.
 struct Failure {
     WireError error = WireError::bad_payload;
     const char* what = "";
     std::uint64_t found = 0;
 
     operator Error() const;  // NOLINT(google-explicit-constructor): one way up for TRY
+    // Only the error: tests compare it, the words may change.
     bool operator==(const Failure& other) const noexcept { return error == other.error; }
 };
 
@@ -99,7 +106,7 @@ struct TypeInfo {
     bool opens;  // the opener's first frame, and never a later one
 };
 
-// Sorted by type.
+// Sorted by type; constant.
 std::span<const TypeInfo> message_table() noexcept;
 
 enum class Stage : std::uint8_t {

@@ -9,9 +9,11 @@
 // that a program links only the ports it speaks.
 namespace sandbox::wire {
 
+// Reader wants a reference, Writer a const one: one description serves both.
 template <class A, class M>
 using In = typename A::template Ref<M>;
 
+// Found by argument-dependent look-up from encode() and decode_alternative(): declared before both.
 template <class A, std::uint8_t Type>
 void visit(A& /*archive*/, const EmptyMessage<Type>& /*message*/)
 {
@@ -43,6 +45,7 @@ void visit_env(A& a, const char* what, In<A, std::vector<EnvPair>> env, std::siz
                std::size_t value_ceiling)
 {
     a.list(what, env, items, [what, value_ceiling](auto& archive, auto& pair) {
+        // 128: a longer name is nobody's.
         archive.text(what, pair.first, 128, Text::c_string);
         archive.text(what, pair.second, value_ceiling, Text::c_string);
         archive.require(!pair.first.empty() && pair.first.find('=') == std::string::npos, what);
@@ -76,6 +79,7 @@ std::uint32_t ceiling_of(std::uint8_t type) noexcept;
 template <class M>
 [[nodiscard]] Result<ByteVector> encode(const M& message)
 {
+    // Room for the header, whose length is not known yet.
     ByteVector frame(kHeaderSize);
     Writer writer(frame);
     visit(writer, message);
@@ -94,10 +98,12 @@ template <class M>
 template <class Messages, std::size_t I = 0>
 Decoded<Messages> decode_alternative(std::uint8_t type, std::span<const std::byte> payload)
 {
+    // The end of the variant: not a type of this port.
     if constexpr (I == std::variant_size_v<Messages>) {
         return std::unexpected(Failure{WireError::unknown_type, "type", type});
     } else {
         using M = std::variant_alternative_t<I, Messages>;
+        // Recursion at compile time; at run time a chain of comparisons.
         if (type != M::kType) return decode_alternative<Messages, I + 1>(type, payload);
         M message{};
         Reader reader(payload);
@@ -111,6 +117,7 @@ Decoded<Messages> decode_alternative(std::uint8_t type, std::span<const std::byt
 // Type, port, direction and ceiling; the order of frames is the stream's business.
 Decoded<void> admit(Port port, Direction direction, std::uint8_t type, std::size_t length) noexcept;
 
+// Both: the table says whether it may come, the variant how it looks.
 template <class Messages>
 Decoded<Messages> decode_as(Direction direction, std::uint8_t type,
                             std::span<const std::byte> payload)

@@ -24,7 +24,10 @@ void visit(A& a, In<A, Open> m)
     visit_rlimits(a, m.rlimits);
     a.boolean("gate", m.gate);
     a.tag("stdio", m.stdio, SessionStdio::frames, SessionStdio::descriptors);
+    // An empty argv has surprised programs (CVE-2021-4034); Linux puts an empty string there since
+    // 5.18.
     a.require(!m.argv.empty(), "argv");
+    // A relative one would depend on where PID 1 happens to be.
     a.require(m.cwd.empty() || m.cwd.front() == '/', "cwd");
     a.require(m.umask <= 0777, "umask");
 }
@@ -79,6 +82,8 @@ void visit(A& a, In<A, Confined> m)
     a.number("seccomp_mode", m.seccomp_mode);
     a.number("seccomp_filters", m.seccomp_filters);
     a.number("landlock_abi", m.landlock_abi);
+    // 256: a child that holds more is not what was planned, and the report has to fit a head of 8
+    // KiB.
     visit_ids(a, "open_fds", m.open_fds, 256);
 }
 

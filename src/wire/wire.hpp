@@ -17,7 +17,8 @@
 #include "wire/protocol.hpp"
 
 // Encoding and decoding. Pure: no I/O, no clock; the static guest links it. Nothing throws but
-// std::bad_alloc, and never for more than the ceiling of a message.
+// std::bad_alloc, and never for more than the ceiling of a message. No state: any thread may call
+// anything here; a FrameDecoder belongs to one stream.
 namespace sandbox::wire {
 
 struct Header {
@@ -26,6 +27,7 @@ struct Header {
     bool operator==(const Header&) const = default;
 };
 
+// A frame whose payload is not decoded yet.
 struct Frame {
     std::uint8_t type = 0;
     ByteVector payload;
@@ -34,10 +36,12 @@ struct Frame {
 
 using HeaderBytes = std::array<std::byte, kHeaderSize>;
 
-// For senders that write stream bytes without copying them behind the header.
+// For senders that write stream bytes without copying them behind the header. Does not check: the
+// length must be within the type's ceiling.
 HeaderBytes encode_header(Header header) noexcept;
 
-// Checks type, port, direction, stage and ceiling from the 5 bytes alone.
+// Checks type, port, direction, stage and ceiling from the 5 bytes alone: unknown_type,
+// type_not_allowed, too_long.
 [[nodiscard]] Decoded<Header> decode_header(Port port, Direction direction, Stage stage,
                                             std::span<const std::byte, kHeaderSize> bytes) noexcept;
 
@@ -54,14 +58,16 @@ template <class... M>
 }
 
 // SECRET without its value, which the sender adds from where it lies: no copy of it is made here.
-// `secret.value` is not looked at.
+// `secret.value` is not looked at. invalid_argument: the name breaks a rule, or the value is longer
+// than kMaxSecretValue.
 [[nodiscard]] Result<ByteVector> encode_secret_head(const Secret& secret, std::size_t value_size);
 
-// A whole packet of the SEQPACKET channel: type byte and payload. For the messages of
-// InitMessage.
+// A whole packet of the SEQPACKET channel: type byte and payload. For the messages of InitMessage.
+// invalid_argument as encode(), also for more than kMaxInitPacket.
 template <class M>
 [[nodiscard]] Result<ByteVector> encode_packet(const M& message);
 
+// Which port a variant's messages travel on: a receiver cannot ask for the wrong one.
 template <class Messages>
 inline constexpr Port kPortOf = Port::any;
 template <>
@@ -99,11 +105,13 @@ using Message =
 [[nodiscard]] Decoded<Message> decode_payload(Port port, Direction direction, std::uint8_t type,
                                               std::span<const std::byte> payload);
 
-// One whole packet of the SEQPACKET channel.
+// One whole packet of the SEQPACKET channel. truncated: an empty one, which is how the channel's
+// end reads.
 [[nodiscard]] Decoded<InitMessage> decode_packet(Direction direction,
                                                  std::span<const std::byte> packet);
 
-// The whole bootstrap record: exactly one frame.
+// The whole bootstrap record: exactly one frame, nothing behind it. The caller has checked that it
+// is sealed.
 [[nodiscard]] Decoded<Bootstrap> decode_bootstrap(std::span<const std::byte> record);
 
 // Cuts a byte stream into frames. Holds at most one frame, grown as its bytes arrive, so a peer
@@ -136,6 +144,7 @@ private:
     std::optional<Failure> failure_;
 };
 
+// What to do with a connection that a guest opened.
 enum class FirstFrame : std::uint8_t {
     accepted,
     refused,  // close without a word and count it: the peer learns nothing
@@ -147,7 +156,7 @@ enum class FirstFrame : std::uint8_t {
 FirstFrame check_first_frame(Port port, std::span<const std::byte, kFirstFrameSize> bytes,
                              const Nonce& expected) noexcept;
 
-// Time does not depend on where the two differ.
+// Time does not depend on where the two differ, so that a guess cannot be improved byte by byte.
 bool equal_in_constant_time(const Nonce& left, const Nonce& right) noexcept;
 
 }  // namespace sandbox::wire
