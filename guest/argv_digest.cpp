@@ -19,6 +19,8 @@ constexpr std::uint32_t kRound[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+// Written down from the standard, in the fewest lines: it hashes a command line a session, and
+// speed does not matter.
 class Sha256 {
 public:
     void add(std::uint8_t byte) noexcept
@@ -29,7 +31,9 @@ public:
 
     wire::Digest finish() noexcept
     {
+        // Before padding, which counts as well.
         const std::uint64_t bits = total_ * 8;
+        // FIPS 180-4, 5.1.1: one bit, zeros, and the length of the message as the last 64 bits.
         add(0x80);
         while (total_ % sizeof block_ != sizeof block_ - 8) add(0);
         for (int shift = 56; shift >= 0; shift -= 8) add(static_cast<std::uint8_t>(bits >> shift));
@@ -40,6 +44,7 @@ public:
     }
 
 private:
+    // FIPS 180-4, 6.2.2; w is the message schedule, s the working variables a to h.
     void mix() noexcept
     {
         std::uint32_t w[64];

@@ -20,6 +20,7 @@ constexpr const char* kAgentVersion = SANDBOX_VERSION;
 
 std::string kernel_release()
 {
+    // Cut to WELCOME's ceiling; a release of Linux has 64 characters at most, with the NUL.
     utsname name{};
     return ::uname(&name) == 0 ? std::string(name.release).substr(0, 64) : std::string();
 }
@@ -32,11 +33,13 @@ wire::Stats stats()
     if (::sysinfo(&info) == 0) {
         const std::uint64_t unit = info.mem_unit;
         stats.mem_total_kib = info.totalram * unit / 1024;
+        // Less than /proc/meminfo says: page cache that could be given back is not in sysinfo(2).
         stats.mem_available_kib = (info.freeram + info.bufferram) * unit / 1024;
         // Fixed point with 16 fraction bits (sysinfo(2)).
         stats.load1_milli = static_cast<std::uint32_t>(info.loads[0] * 1000 >> 16);
     }
     const long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+    // Of the host where there is no kernel of our own.
     stats.cpu_count = static_cast<std::uint16_t>(std::clamp(cpus, 0L, 65535L));
     return stats;
 }
@@ -61,6 +64,7 @@ std::optional<std::int64_t> step_clock(std::uint64_t time_ns, std::int64_t& step
 
 void Control::watch(Poller& poller)
 {
+    // No reading while closing: the last frame goes out, and nothing new is begun.
     const int wanted = (closing_ ? 0 : POLLIN) | (out_.empty() ? 0 : POLLOUT);
     stream_->watch(poller, static_cast<short>(wanted));
 }
@@ -69,6 +73,7 @@ void Control::handle(const Poller& poller)
 {
     const short ready = stream_->ready(poller);
     if ((ready & POLLIN) != 0 && !closing_) {
+        // A control frame is a head at most, a SECRET comes in pieces.
         std::array<std::byte, wire::kMaxHead> chunk;
         const ssize_t count = stream_->read(chunk, nullptr);
         if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) closing_ = true;
@@ -80,6 +85,7 @@ void Control::handle(const Poller& poller)
                 refuse(frame.error());
                 break;
             }
+            // A half frame waits in the decoder.
             if (!*frame) break;
             const auto message = wire::decode_as<wire::ControlMessage>(
                 wire::Direction::to_guest, (*frame)->type, (*frame)->payload);
@@ -88,21 +94,25 @@ void Control::handle(const Poller& poller)
             else
                 refuse(message.error());
         }
+        // A SECRET may have been in it.
         ::explicit_bzero(chunk.data(), chunk.size());
     } else if ((ready & (POLLHUP | POLLERR)) != 0) {
         done_ = true;
         return;
     }
+    // At once: most answers fit the socket's buffer, and no turn of the loop is needed.
     flush();
 }
 
 void Control::take(const wire::ControlMessage& message)
 {
     Gatekeeper& gate = state_.gate;
+    // Any number of times, also on a new stream: it changes nothing.
     if (std::holds_alternative<wire::Hello>(message)) {
         out_.send(wire::Welcome{wire::kProtocolVersion, kAgentVersion, kernel_release(),
                                 gate.provisioned, state_.service});
     } else if (const auto* provision = std::get_if<wire::Provision>(&message)) {
+        // Once a start: replaced nonces go by ROTATE.
         if (gate.provisioned)
             return refuse({wire::WireError::type_not_allowed, "provisioned already", 0});
         // Taken and not handed to the service would be a secret lost without a word.
@@ -117,11 +127,13 @@ void Control::take(const wire::ControlMessage& message)
     } else if (std::holds_alternative<wire::Ready>(message)) {
         if (!gate.provisioned)
             return refuse({wire::WireError::not_provisioned, "READY before PROVISION", 0});
+        // From here on sessions are taken; the host has verified that policy is in force.
         gate.ready = true;
         out_.send(wire::ReadyAck{});
     } else if (const auto* secret = std::get_if<wire::Secret>(&message)) {
         if (!gate.provisioned)
             return refuse({wire::WireError::not_provisioned, "SECRET before PROVISION", 0});
+        // The service may be running by then, without it.
         if (gate.ready) return refuse({wire::WireError::refused, "SECRET after READY", 0});
         if (const auto kept = state_.secrets.take(*secret, boot_); !kept)
             return refuse(kept.error());
@@ -135,6 +147,7 @@ void Control::take(const wire::ControlMessage& message)
     } else if (std::holds_alternative<wire::StatsRequest>(message)) {
         out_.send(stats());
     } else if (std::holds_alternative<wire::Poweroff>(message)) {
+        // Answered first: Init looks at the flag when this turn is over.
         state_.poweroff = true;
         out_.send(wire::PoweroffAck{});
     } else if (const auto* time = std::get_if<wire::TimeSet>(&message)) {
@@ -156,8 +169,11 @@ void Control::set_time(std::uint64_t time_ns)
 
 void Control::refuse(wire::Failure failure)
 {
+    // The peer has gone; there is nobody to tell.
     if (failure.error != wire::WireError::truncated)
         out_.send(wire::ErrorMessage{static_cast<std::uint16_t>(failure.error), failure.what});
+    // After an ERROR the stream is closed (docs/protocol.md): in an unknown state nothing more is
+    // taken.
     closing_ = true;
 }
 

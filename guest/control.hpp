@@ -14,6 +14,7 @@
 namespace sandbox::guest {
 
 // What outlives one control connection.
+// Sessions and Init look at it as well; one of it, and it does not move.
 struct ControlState {
     ControlState() { gate.secrets = &secrets; }
     ControlState(const ControlState&) = delete;
@@ -28,15 +29,17 @@ struct ControlState {
     std::int64_t clock_stepped_ns = 0;  // and not told on port 5002 yet
 };
 
-// Port 5000: one request, one reply.
+// Port 5000: one request, one reply. Holds references: record and state outlive it. Never blocks.
 class Control {
 public:
     Control(std::unique_ptr<Stream> stream, const wire::Bootstrap& boot, ControlState& state)
         : boot_(boot), state_(state), stream_(std::move(stream))
     {
     }
+    // watch() in every turn before poll, handle() after it.
     void watch(Poller& poller);
     void handle(const Poller& poller);
+    // Then the loop drops it; its stream closes with it.
     bool done() const noexcept { return done_; }
 
 private:

@@ -18,12 +18,14 @@ struct CopyJob {
     tar::Limits limits;
 };
 
+// Whether a session of this kind runs Copy instead of a program.
 bool copies(wire::SessionKind kind) noexcept;
 
 // OPEN's arguments: the path, the most bytes in decimal, and for copy_in "named" or "content".
-// WireError::refused for anything else.
+// WireError::refused for anything else. Pure.
 [[nodiscard]] wire::Decoded<CopyJob> make_copy(const wire::Open& open);
 
+// Runs in the session child, after the fork: it may block. One use.
 class Copy {
 public:
     // Resolves the path with openat2, which the inner filter knows nothing of. Requires: every

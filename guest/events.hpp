@@ -12,7 +12,8 @@
 namespace sandbox::guest {
 
 // Port 5002: what PID 1 says of itself, unasked. The stream is made by the host and passed in, the
-// first frame is ours. The sequence goes on across streams.
+// first frame is ours. The sequence goes on across streams. Holds a reference to it. Never blocks:
+// what the host does not read is kept, up to kHighWater and the few state changes there are.
 class Events {
 public:
     Events(std::unique_ptr<Stream> stream, const wire::Nonce& nonce, std::uint64_t& sequence,
@@ -20,6 +21,7 @@ public:
 
     void watch(Poller& poller);
     void handle(const Poller& poller, std::int64_t now);
+    // Milliseconds, now_ms(): when handle() wants to be called at the latest.
     std::int64_t deadline() const noexcept { return quiet_until_; }
     bool done() const noexcept { return done_; }
 

@@ -16,6 +16,7 @@
 namespace sandbox::guest {
 namespace {
 
+// Tests run Init as an ordinary process.
 bool is_pid_one() { return ::getpid() == 1; }
 
 }  // namespace
@@ -23,6 +24,7 @@ bool is_pid_one() { return ::getpid() == 1; }
 int Init::run()
 {
     if (const auto begun = begin(); !begun) {
+        // The channel may be what failed; then nobody hears it.
         log(begun.error().message());
         return 1;
     }
@@ -35,14 +37,19 @@ int Init::run()
 Status Init::begin()
 {
     // A workload of the same user must not read our memory through /proc.
+    // prctl(2): /proc/PID of who is not dumpable belongs to root, and ptrace(2) refuses.
     if (::prctl(PR_SET_DUMPABLE, 0) != 0) return fail_errno("prctl", "PR_SET_DUMPABLE");
     // Orphans come to us also where we are not PID 1.
     TRY_VOID(sys::become_subreaper());
+    // A peer that goes away is an error where we write.
     ::signal(SIGPIPE, SIG_IGN);
     sigset_t child;
     ::sigemptyset(&child);
     ::sigaddset(&child, SIGCHLD);
+    // The whole mask: what a launcher left blocked or ignored is not ours to guess. Children set
+    // theirs back.
     if (::sigprocmask(SIG_SETMASK, &child, nullptr) != 0) return fail_errno("sigprocmask");
+    // Through a descriptor: the loop has one place to wait in, and no handler interrupts it.
     signals_.reset(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) return fail_errno("signalfd");
     tell(wire::InitUp{wire::kProtocolVersion, static_cast<std::uint32_t>(::getpid())});
@@ -52,6 +59,7 @@ Status Init::begin()
 
 void Init::turn()
 {
+    // Built anew each turn, see Poller.
     poller_.clear();
     link_.watch(poller_);
     at_signals_ = poller_.watch(signals_.get(), POLLIN);
@@ -62,6 +70,7 @@ void Init::turn()
         ended_ = true;  // poll fails on broken arguments only: better gone than spinning
         return;
     }
+    // First: a pid that has been reaped must not be signalled in this turn.
     if (poller_.ready(at_signals_) != 0) reap();
     link_.receive(poller_);
     const std::int64_t now = now_ms();
@@ -81,6 +90,7 @@ void Init::turn()
     while (auto arrived = link_.next(poller_)) accept(std::move(*arrived));
     link_.flush();
     if (link_.ended()) ended_ = true;
+    // Also when POWEROFF came with other frames in this turn.
     if (state_.poweroff && kill_at_ == kNever) begin_stop(now);
     if (kill_at_ != kNever && stopped(now)) ended_ = true;
 }
@@ -115,16 +125,19 @@ void Init::tell_machine()
 
 int Init::timeout(std::int64_t now) const
 {
+    // The earliest of all; each handler looks for itself what is due.
     std::int64_t first = kill_at_;
     for (const auto& session : sessions_) first = std::min(first, session->deadline());
     if (events_) first = std::min(first, events_->deadline());
     if (first == kNever) return -1;
+    // poll(2) takes an int of milliseconds: 24 days, then it is called again for nothing.
     return static_cast<int>(
         std::clamp<std::int64_t>(first - now, 0, std::numeric_limits<int>::max()));
 }
 
 void Init::accept(Link::Arrived arrived)
 {
+    // `note` is a literal of ours, never text of the peer.
     if (arrived.note != nullptr) log(std::string("a stream was not taken: ") + arrived.note);
     if (!arrived.stream) return;
     if (arrived.note != nullptr) return refuse_stream(arrived, wire::WireError::busy, arrived.note);
@@ -134,6 +147,7 @@ void Init::accept(Link::Arrived arrived)
         control_ = std::make_unique<Control>(std::move(arrived.stream), boot_, state_);
         return;
     case wire::Port::session:
+        // While stopping nothing new may begin.
         if (sessions_.size() >= boot_.max_sessions || kill_at_ != kNever)
             return refuse_stream(arrived, wire::WireError::busy,
                                  "session limit reached, or stopping");
@@ -148,6 +162,7 @@ void Init::accept(Link::Arrived arrived)
                                  "events before PROVISION");
         events_ = std::make_unique<Events>(std::move(arrived.stream), state_.secrets.event_nonce(),
                                            event_sequence_, boot_.heartbeat_ms);
+        // So that the new stream hears the state anew.
         announced_ = wire::ServiceState::not_started;
         return;
     default: refuse_stream(arrived, wire::WireError::not_ready, "nothing listens on this port");
@@ -158,6 +173,7 @@ void Init::announce_service()
 {
     for (const auto& session : sessions_) {
         if (!session->is_service() || session->leader() == 0) continue;
+        // leader() is 0 once it was reaped; reap() has set the state then.
         state_.service = session->is_running() ? wire::ServiceState::running
                                                : wire::ServiceState::starting;
     }
@@ -168,6 +184,7 @@ void Init::announce_service()
 
 void Init::refuse_stream(Link::Arrived& arrived, wire::WireError error, const char* what)
 {
+    // One frame fits an empty socket buffer; if not, closing says enough.
     Outbox out;
     out.send(wire::ErrorMessage{static_cast<std::uint16_t>(error), what});
     arrived.stream->flush(out);
@@ -176,6 +193,7 @@ void Init::refuse_stream(Link::Arrived& arrived, wire::WireError error, const ch
     if (around_.over && !arrived.leaf.empty()) around_.over(arrived.pass.session);
 }
 
+// Cannot fail but for memory: the texts are bounded.
 template <class M>
 void Init::tell(const M& message)
 {
@@ -184,14 +202,17 @@ void Init::tell(const M& message)
 
 void Init::reap()
 {
-    // Signals merge: the queue is emptied first, then everybody who ended is asked for.
+    // Signals merge (signalfd(2)): the queue is emptied first, then everybody who ended is asked
+    // for.
     std::array<signalfd_siginfo, 16> queue;
     while (::read(signals_.get(), queue.data(), sizeof queue) > 0) {}
     for (;;) {
+        // Anybody's child: orphans of the whole sandbox come here (PID 1, subreaper).
         const auto reaped = sys::reap_any();
         if (!reaped || !*reaped) return;
         reaped_ = true;
         for (const auto& session : sessions_) {
+            // A leader is known by its pid until this very moment; nobody else can have it.
             if (session->leader() != (*reaped)->pid) continue;
             session->leader_exited((*reaped)->status);
             if (!session->is_service()) continue;
@@ -210,6 +231,7 @@ void Init::log(std::string_view text)
 
 void Init::begin_stop(std::int64_t now)
 {
+    // With 0 the time is over at once, and stopped() says so.
     kill_at_ = now + boot_.stop_grace_ms;
     signal_all(boot_.stop_grace_ms > 0 ? SIGTERM : SIGKILL);
 }
@@ -217,6 +239,7 @@ void Init::begin_stop(std::int64_t now)
 bool Init::stopped(std::int64_t now) const
 {
     if (now >= kill_at_) return true;
+    // Orphans that outlive the leaders do not hold the end back: PID 1's own end kills them.
     return std::ranges::none_of(sessions_,
                                 [](const auto& session) { return session->leader() > 0; });
 }
@@ -229,6 +252,7 @@ void Init::signal_all(int number)
         ::kill(-1, number);
         return;
     }
+    // Process groups of the leaders only.
     for (const auto& session : sessions_) session->signal(number);
 }
 

@@ -27,7 +27,8 @@ struct Surroundings {
 };
 
 // The whole of sandbox-init after its record was read: takes streams from the channel, runs what
-// they ask, reaps. Single-threaded; nothing in it blocks but poll().
+// they ask, reaps. Single-threaded; nothing in it blocks but poll(). A peer can end its own stream,
+// never this.
 class Init {
 public:
     Init(wire::Bootstrap boot, Link& link, Surroundings around = {})
@@ -36,7 +37,7 @@ public:
         state_.gate.user_namespace = around_.user_namespace;
         state_.own_clock = around_.own_clock;
     }
-    // Until the channel closes or POWEROFF: the exit status.
+    // Until the channel closes or POWEROFF: the exit status, 0 also when it was asked to end. Once.
     int run();
 
 private:
@@ -57,6 +58,7 @@ private:
     bool stopped(std::int64_t now) const;
     void signal_all(int number);
 
+    // Declared first: sessions and control hold references to it.
     wire::Bootstrap boot_;
     Link& link_;
     Surroundings around_;
@@ -65,6 +67,7 @@ private:
     bool reaped_ = false;  // somebody, since OOM kills were last asked for
     sys::UniqueFd signals_;
     Poller poller_;
+    // Before its users, too.
     ControlState state_;
     std::unique_ptr<Control> control_;
     std::unique_ptr<Events> events_;

@@ -14,12 +14,15 @@
 
 namespace sandbox::guest {
 
+// always: the other side has to hear it. if_room: talk.
 enum class Keep { always, if_room };
 
-// What leads to the shim: streams come by it, and what is said beside them goes.
+// What leads to the shim: streams come by it, and what is said beside them goes. Never blocks. In
+// one turn: watch, poll, receive, then next until there is nothing, and flush.
 class Link {
 public:
-    // Nothing in it has come yet when `note` says why: a line for the log.
+    // Nothing in it has come yet when `note` says why: a line for the log. A literal. `leaf` are
+    // the descriptors of the session's cgroup.
     struct Arrived {
         wire::Pass pass;
         std::unique_ptr<Stream> stream;

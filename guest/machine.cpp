@@ -27,6 +27,7 @@ using Items = std::vector<std::pair<std::string, std::string>>;
 
 enum class Kernel { own, hosts };
 
+// As the host has it for a container: 0 to 65535.
 constexpr std::uint32_t kIds = 65536;  // of the workload's namespace, one to one
 constexpr std::size_t kReportBytes = 3500;  // of one packet, which holds 4095
 
@@ -38,7 +39,9 @@ void tell(MuxLink& link, const M& message)
 
 void explain(MuxLink& link, const Error& error)
 {
+    // 1024: the ceiling of INIT_LOG.
     tell(link, wire::InitLog{error.message().substr(0, 1024)});
+    // Before the power goes, so that the operator learns why.
     link.drain();
 }
 
@@ -49,11 +52,13 @@ void complain(const Error& error)
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
+// In packets of what fits: names and values are the kernel's, of any length.
 void report(MuxLink& link, Items items)
 {
     wire::GuestReport packet;
     std::size_t size = 0;
     for (auto& [name, observed] : items) {
+        // Ceilings of GUEST_REPORT: 64 items, a value of 512 bytes.
         observed.resize(std::min<std::size_t>(observed.size(), 512));
         size += name.size() + observed.size() + 8;
         if (size > kReportBytes || packet.items.size() == 64) {
@@ -69,6 +74,7 @@ void report(MuxLink& link, Items items)
 // where, and how.
 void add_mounts(Items& items)
 {
+    // 256 KiB and 256 lines: a tree of ours has fewer; the workload has not run yet.
     const auto text = sys::read_file("/proc/self/mountinfo", 256U << 10);
     if (!text) return;
     std::size_t at = 0;
@@ -82,9 +88,11 @@ void add_mounts(Items& items)
             words.push_back(line.substr(from, space - from));
             from = space + 1;
         }
+        // Optional fields end with " - " (proc(5)); there are six words before them.
         std::size_t dash = 6;
         while (dash < words.size() && words[dash] != "-") ++dash;
         if (dash + 1 >= words.size()) continue;
+        // The whole name within 64 bytes.
         const std::string target(words[4].substr(0, 57));
         items.emplace_back("mount:" + target,
                            std::string(words[dash + 1]) + " " + std::string(words[5]));
@@ -118,11 +126,15 @@ public:
     Status prepare()
     {
         const wire::Machine& wanted = records_.machine;
+        // A test process must not mount over its host.
         if (kernel_ == Kernel::hosts && (!wanted.steps.empty() || wanted.loopback))
             return fail(Code::invalid_argument, "this kernel is not ours to change");
         if (wanted.steps.empty()) return {};
+        // Limits before anything else may run; the tree after them, because it changes the root.
         groups_.emplace(TRY(MachineGroups::make(records_.machine)));
         TRY_VOID(enter_tree(records_.machine));
+        // Sessions live in it: ids are the same there, and no capability of theirs reaches beyond
+        // it.
         user_namespace_ = TRY(sys::make_user_namespace({{0, 0, kIds}}, {{0, 0, kIds}}));
         link_.leaves_from(
             [this](const std::string& session) { return groups_->make_leaf(session); });
@@ -131,10 +143,12 @@ public:
 
     int run()
     {
+        // Read back, not repeated: the host compares with its plan (law 8).
         report(link_, observe(groups_, modules_));
         Surroundings around;
         around.own_clock = kernel_ == Kernel::own;
         around.user_namespace = user_namespace_.get();
+        // Only after READY: policy is in force by then.
         if (records_.machine.loopback)
             around.ready = [] { static_cast<void>(confine::raise_loopback()); };
         if (groups_) {
@@ -155,6 +169,7 @@ private:
 
 int serve(sys::UniqueFd port, std::size_t modules, Kernel kernel)
 {
+    // Outlives Machine and Init, which hold references.
     MuxLink link(std::move(port));
     auto records = link.await_records();
     if (!records) {
@@ -163,11 +178,13 @@ int serve(sys::UniqueFd port, std::size_t modules, Kernel kernel)
     }
     Machine machine(link, std::move(*records), modules, kernel);
     if (const Status ready = machine.prepare(); !ready) {
+        // Both ways: the host may be reading only one.
         complain(ready.error());
         explain(link, ready.error());
         return 1;
     }
     const int status = machine.run();
+    // The last words, SESSION_ENDED among them.
     link.drain();
     return status;
 }
@@ -181,6 +198,7 @@ void run_machine()
         serve(std::move(booted->port), booted->modules, Kernel::own);
     else
         complain(booted.error());
+    // Whatever happened: PID 1 of a machine has nowhere to return to.
     power_off();
 }
 

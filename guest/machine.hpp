@@ -9,8 +9,8 @@ namespace sandbox::guest {
 // From the initrd to the end of the sandbox; then the power goes.
 [[noreturn]] void run_machine();
 
-// The same protocol over a socket, as an ordinary process: for tests. Clock, tree and limits are the
-// host's there: a MACHINE that asks for any is refused. The exit status.
+// The same protocol over a socket, as an ordinary process: for tests. Clock, tree and limits are
+// the host's there: a MACHINE that asks for any is refused. The exit status.
 int run_on_socket(sys::UniqueFd socket);
 
 }  // namespace sandbox::guest

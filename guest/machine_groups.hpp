@@ -17,14 +17,16 @@ namespace sandbox::guest {
 // PID 1 has a group of its own, where it has limits. So a memory hog never takes PID 1 with it.
 class MachineGroups {
 public:
-    // Sets the limits and reads them back; a kernel that will not have one is an error.
+    // Sets the limits and reads them back; a kernel that will not have one is an error (conflict:
+    // another value is in force). Once.
     [[nodiscard]] static Result<MachineGroups> make(const wire::Machine& machine);
 
-    // A leaf for this session; invalid when there is none to be had.
+    // A leaf for this session, open as a folder; invalid when there is none to be had. The caller
+    // owns the descriptor.
     sys::UniqueFd make_leaf(const std::string& session);
-    // Kills what the session left behind.
+    // Kills what the session left behind. Never waits; the folder goes when it is empty.
     void retire(const std::string& session);
-    // In all sessions so far.
+    // In all sessions so far. 0 also when it cannot be read.
     std::uint64_t oom_kills() const;
     // What is in force: name and value, as read back.
     const std::vector<std::pair<std::string, std::string>>& report() const { return report_; }

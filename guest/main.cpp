@@ -11,13 +11,15 @@
 
 // sandbox-init: PID 1 of a sandbox. Takes no argument, reads no environment: descriptor 5 is its
 // sealed record, which names the rest. Without one it is PID 1 of a kernel of its own, and a socket
-// there is that kernel's channel (tests).
+// there is that kernel's channel (tests). Static, and small: it is in every sandbox.
 namespace {
 
+// The launcher leaves 3 (channel), 4 (this program) and 5 open: crun's --preserve-fds 3.
 constexpr int kBootstrapFd = 5;
 
 int die(const sandbox::Error& error)
 {
+    // The only place without a channel: before it is adopted.
     const std::string text = "sandbox-init: " + error.message() + "\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     return 1;
@@ -54,6 +56,7 @@ int main()
     if (!boot) return die(boot.error());
     auto channel = sandbox::guest::adopt_channel(*boot);
     if (!channel) return die(channel.error());
+    // Only now: until here standard error was the way to complain.
     release_launch_descriptors();
     sandbox::guest::ShimLink link(std::move(*channel));
     return sandbox::guest::Init(std::move(*boot), link).run();

@@ -24,8 +24,10 @@ public:
         wire::Bootstrap boot;
         wire::Machine machine;
     };
+    // Waits without a deadline of its own. Once, before Init.
     [[nodiscard]] Result<Records> await_records();
-    // Everything said so far is on its way, or the host is gone: before the power goes.
+    // Everything said so far is on its way, or the host is gone: before the power goes. Blocks
+    // for two seconds at most.
     void drain();
 
     // Where a session's processes are born; none: where PID 1 is.

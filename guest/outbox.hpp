@@ -9,12 +9,13 @@
 
 namespace sandbox::guest {
 
-// Above this nothing more is read for a connection until its peer drains. 256 sessions of a
-// hostile workload that nobody reads stay below PID 1's own memory limit.
+// Above this nothing more is read for a connection until its peer drains. 256 sessions of a hostile
+// workload that nobody reads stay below PID 1's own memory limit.
 inline constexpr std::size_t kHighWater = 32U << 10;
+// Of one read; half of what a pipe holds (64 KiB, pipe(7)).
 inline constexpr std::size_t kChunk = 32U << 10;
 
-// Bytes on their way to one descriptor.
+// Bytes on their way to one descriptor, in order. Bounded by its users (kHighWater), not by itself.
 class Outbox {
 public:
     enum class Flushed { all, blocked, broken };
@@ -33,6 +34,7 @@ public:
     {
         if (const auto frame = wire::encode(message)) append(*frame);
     }
+    // blocked: the rest is kept. broken: the peer is gone; what is left is of no use. Never waits.
     Flushed flush_to_socket(int fd) noexcept;
     Flushed flush_to_pipe(int fd) noexcept;
     void clear() noexcept;

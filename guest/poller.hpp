@@ -22,12 +22,14 @@ public:
     }
     // The next wait() only looks: there is something to do that no descriptor shows.
     void wake() noexcept { awake_ = true; }
-    // The index for ready(). POLLHUP and POLLERR are reported whether asked or not.
+    // The index for ready(), valid in this turn. POLLHUP and POLLERR are reported whether asked or
+    // not (poll(2)).
     std::size_t watch(int fd, short events)
     {
         set_.push_back({fd, events, 0});
         return set_.size() - 1;
     }
+    // 0 for kNone, too: what was not watched is not ready.
     short ready(std::size_t index) const noexcept
     {
         return index < set_.size() ? set_[index].revents : short{0};

@@ -19,16 +19,19 @@ namespace {
 
 constexpr mode_t kSecretMode = 0400;
 
-// Files are made as this user while it lives. PID 1 may become anybody it may start a session as;
-// it holds no right to give files away.
+// Files are made as this user while it lives (setfsuid(2)). PID 1 may become anybody it may start a
+// session as; it holds no right to give files away (CAP_CHOWN).
 class FileOwner {
 public:
+    // Both return the old id, and say nothing of a failure: the file's owner is looked at
+    // afterwards.
     FileOwner(std::uint32_t uid, std::uint32_t gid)
         : uid_(static_cast<uid_t>(::setfsuid(uid))), gid_(static_cast<gid_t>(::setfsgid(gid)))
     {
     }
     ~FileOwner()
     {
+        // In reverse, so that the right to change the group is there.
         ::setfsgid(gid_);
         ::setfsuid(uid_);
     }
@@ -42,14 +45,17 @@ private:
 
 wire::Failure refuse(const char* what) { return {wire::WireError::refused, what, 0}; }
 
-// A tmpfs and nothing else: a secret is on no disk.
+// A tmpfs and nothing else: a secret is on no disk. Without links: a folder of the sandbox's user
+// may have been prepared by somebody.
 Result<sys::UniqueFd> open_private_folder(const std::string& path)
 {
     const sys::UniqueFd root = TRY(sys::open_at(AT_FDCWD, "/", O_PATH | O_DIRECTORY));
+    // kInRoot: below the sandbox's root, whatever ".." is in it.
     auto folder = TRY(sys::open_at2(root.get(), path, O_RDONLY | O_DIRECTORY, 0,
                                     sys::kInRoot | RESOLVE_NO_SYMLINKS));
     struct statfs info{};
     if (::fstatfs(folder.get(), &info) != 0) return fail_errno("fstatfs");
+    // linux/magic.h.
     if (info.f_type != TMPFS_MAGIC) return fail(Code::invalid_argument, "no tmpfs");
     return folder;
 }
@@ -59,13 +65,17 @@ Status write_secret(const wire::Secret& secret)
     // The folder is that user's alone: PID 1 has no right of its own in it.
     const FileOwner owner(secret.uid, secret.gid);
     const std::size_t slash = secret.name.rfind('/');
+    // The folder of "/name" is "/".
     const auto folder = TRY(
         open_private_folder(secret.name.substr(0, std::max<std::size_t>(slash, 1))));
+    // O_EXCL: what is there already was not made by us, and may be open elsewhere.
     const auto file = TRY(sys::open_at(folder.get(), secret.name.substr(slash + 1),
                                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kSecretMode));
+    // The umask may have taken the owner's right away.
     if (::fchmod(file.get(), kSecretMode) != 0) return fail_errno("fchmod");
     struct stat info{};
     if (::fstat(file.get(), &info) != 0) return fail_errno("fstat");
+    // What setfsuid could not do shows here, before a byte of the value is written.
     if (info.st_uid != secret.uid || info.st_gid != secret.gid)
         return fail(Code::internal, "the file has another owner");
     return sys::write_all(
@@ -74,6 +84,7 @@ Status write_secret(const wire::Secret& secret)
 
 }  // namespace
 
+// Pages begin where any type may begin.
 Secrets::Held* Secrets::held() noexcept { return reinterpret_cast<Held*>(pages_.bytes().data()); }
 
 const wire::Nonce& Secrets::event_nonce() const noexcept
@@ -83,6 +94,7 @@ const wire::Nonce& Secrets::event_nonce() const noexcept
 
 bool Secrets::keep(const wire::Provision& provision)
 {
+    // A second PROVISION is refused before; the pages are made once.
     if (pages_.empty()) {
         auto pages = sys::LockedMemory::make(sizeof(Held));
         if (!pages) return false;
@@ -97,6 +109,7 @@ bool Secrets::keep(const wire::Provision& provision)
 bool Secrets::rotate(const wire::Rotate& rotate) noexcept
 {
     if (pages_.empty()) return false;
+    // All three are of one size; a shorter one would leave a part of the old.
     if (rotate.value.size() != wire::kNonceSize) return false;
     wire::Nonce* nonce = nullptr;
     switch (rotate.kind) {
@@ -113,13 +126,15 @@ wire::Decoded<void> Secrets::take(const wire::Secret& secret, const wire::Bootst
 {
     if (secret.place == wire::SecretPlace::file) {
         const wire::PermittedId owner{secret.uid, secret.gid};
+        // Any other owner would be a file that the plan has not allowed.
         if (std::ranges::find(boot.permitted_ids, owner) == boot.permitted_ids.end())
             return std::unexpected(refuse("a secret's owner outside the plan"));
         if (!write_secret(secret))
             return std::unexpected(refuse("a secret's file cannot be made on a private tmpfs"));
         return {};
     }
-    // NAME, '=', value, NUL.
+    // NAME, '=', value, NUL: as execve(2) wants it, so that no copy is made later. The pages come
+    // zeroed, which is the NUL.
     auto pages = sys::LockedMemory::make(secret.name.size() + secret.value.size() + 2);
     if (!pages) return std::unexpected(refuse("memory for a secret cannot be locked"));
     std::byte* at = pages->bytes().data();
@@ -141,6 +156,7 @@ std::vector<char*> Secrets::variables() noexcept
 
 Status Secrets::lend_variables() noexcept
 {
+    // LockedMemory keeps children from the pages otherwise.
     for (sys::LockedMemory& pages : variables_)
         TRY_VOID(pages.let(sys::LockedMemory::Children::see_it));
     return {};

@@ -20,9 +20,11 @@
 namespace sandbox::guest {
 namespace {
 
+// Standard input, output and error.
 constexpr std::size_t kStdioFds = 3;
 
-// One buffer for every read of this single-threaded program.
+// One buffer for every read of this single-threaded program: sessions need no memory while they are
+// idle.
 std::array<std::byte, kChunk> g_chunk;
 
 bool again(int errnum) { return errnum == EAGAIN || errnum == EINTR; }
@@ -52,6 +54,7 @@ void Session::watch(Poller& poller)
     // Watched only with something to write: a closed reader would report POLLERR for ever.
     at_stdin_ = stdin_.valid() && !input_.empty() ? poller.watch(stdin_.get(), POLLOUT)
                                                   : Poller::kNone;
+    // Back-pressure on the output: the program waits in its write, as with any slow reader.
     const bool room = out_.size() < kHighWater;
     at_stdout_ = stdout_.valid() && room ? poller.watch(stdout_.get(), POLLIN) : Poller::kNone;
     at_stderr_ = stderr_.valid() && room ? poller.watch(stderr_.get(), POLLIN) : Poller::kNone;
@@ -70,6 +73,7 @@ void Session::handle(const Poller& poller, std::int64_t now)
     // Both directions gone: nobody can take the result, so the work ends too.
     if ((stream & (POLLHUP | POLLERR)) != 0 && (stream & POLLIN) == 0) {
         signal(SIGKILL);
+        // Nobody can read it.
         out_.clear();
         state_ = State::done;
         return;
@@ -87,6 +91,7 @@ void Session::read_stream()
         // The descriptors of stdio come with the first bytes of OPEN.
         const ssize_t count = stream_->read(g_chunk, &received_);
         if (count < 0 && again(errno)) return;
+        // Closed with the session.
         if (count < 0 || received_.size() > kStdioFds)
             return refuse({wire::WireError::bad_payload, "descriptors", received_.size()});
         if (count == 0) return end();
@@ -103,16 +108,19 @@ void Session::read_stream()
 void Session::end()
 {
     peer_ended_ = true;
+    // It ended before it said what it wanted: nothing to run.
     if (state_ == State::opening) {
         state_ = State::closing;
         return;
     }
     input_ended_ = true;
+    // Closes the program's input once all is written.
     write_input();
 }
 
 void Session::take_bytes(std::span<const std::byte> bytes)
 {
+    // One read may hold many frames; after a refusal the rest is not looked at.
     while (state_ < State::draining) {
         auto frame = decoder_.next(bytes);
         if (!frame) return refuse(frame.error());
@@ -135,6 +143,7 @@ void Session::take(const wire::SessionMessage& message)
             return refuse({wire::WireError::type_not_allowed, "GO without CONFINED", 0});
         pass_gate();
     } else if (const auto* input = std::get_if<wire::Stdin>(&message)) {
+        // With descriptors of its own the session's input is not ours.
         if (!frames || input_ended_) return refuse({wire::WireError::type_not_allowed, "STDIN", 0});
         input_.append(input->bytes);
         write_input();
@@ -161,10 +170,12 @@ void Session::open(wire::Open open)
     if (!gate_.provisioned)
         return refuse({wire::WireError::not_provisioned, "OPEN before PROVISION", 0});
     if (!gate_.ready) return refuse({wire::WireError::not_ready, "OPEN before READY", 0});
+    // Before what follows, which looks at its kind.
     open_ = std::move(open);
     if (is_service() && gate_.service_opened)
         return refuse({wire::WireError::refused, "the service was started already", 0});
     const bool descriptors = open_.stdio == wire::SessionStdio::descriptors;
+    // Exactly as many as were announced: a descriptor too many would be somebody's by mistake.
     if (received_.size() != (descriptors ? kStdioFds : 0))
         return refuse({wire::WireError::refused, "descriptors with OPEN", received_.size()});
     start();
@@ -176,6 +187,8 @@ void Session::start()
 {
     auto spec = make_spec(open_, boot_);
     if (!spec) return refuse(spec.error());
+    // Their ends are closed on return: only then does the end of the child show as the end of the
+    // pipe.
     Stdio theirs;
     if (open_.stdio == wire::SessionStdio::descriptors) {
         theirs = {std::move(received_[0]), std::move(received_[1]), std::move(received_[2])};
@@ -185,10 +198,14 @@ void Session::start()
         theirs = std::move(*made);
     }
     received_.clear();
+    // Looked at, not believed: stdin is what decides whether there is a terminal.
     spec->controlling_terminal = ::isatty(theirs.in.get()) == 1;
+    // A terminal where none was said would give the session one that nobody resizes or hangs up.
     if (!is_service() && spec->controlling_terminal != (open_.kind == wire::SessionKind::pty))
         return refuse({wire::WireError::refused, "stdin and the kind of session differ", 0});
+    // Before the fork: after it nothing may be looked up that could go wrong.
     Program program = make_program(open_, boot_);
+    // Only for the service: a session must not see them.
     if (is_service() && gate_.secrets != nullptr) {
         program.secrets = gate_.secrets->variables();
         if (!gate_.secrets->lend_variables())
@@ -198,6 +215,7 @@ void Session::start()
                        gate_.user_namespace);
     // It has them now, and no other child is to see them.
     if (is_service() && gate_.secrets != nullptr) gate_.secrets->forget_variables();
+    // The child is in it; our descriptors are not needed to keep it.
     leaf_.clear();
     if (child)
         opened_ = wire::SessionOpened{name_,      static_cast<std::uint32_t>(child->pid),
@@ -207,6 +225,7 @@ void Session::start()
     open_.env = {};
     if (!child) {
         note_ = child.error().message();
+        // As if execve had failed: the peer gets EXIT, with the errno.
         exit_ = {wire::ExitOutcome::failed_to_start, child.error().errnum()};
         state_ = State::draining;
         return;
@@ -215,6 +234,7 @@ void Session::start()
     leader_ = child->pid;
     report_ = std::move(child->report);
     state_ = State::starting;
+    // From the fork, not from the start of the program: a gate that never opens is bounded, too.
     if (open_.timeout_ms > 0) timeout_at_ = now_ms() + open_.timeout_ms;
 }
 
@@ -272,6 +292,7 @@ void Session::resize(const wire::Resize& wanted)
 
 void Session::read_report()
 {
+    // Packets, seqpacket: each read is one message or the end.
     const ssize_t count = ::recv(report_.get(), g_chunk.data(), g_chunk.size(), MSG_DONTWAIT);
     if (count < 0 && again(errno)) return;
     if (count <= 0) {
@@ -280,15 +301,18 @@ void Session::read_report()
         if (state_ != State::execing || start_errno_) return;
         state_ = State::running;
         out_.send(wire::Started{static_cast<std::uint32_t>(leader_)});
+        // Silence is counted from the start of the program.
         quiet_since_ = now_ms();
         if (boot_.silent_ms > 0 && open_.stdio == wire::SessionStdio::frames)
             silent_at_ = quiet_since_ + boot_.silent_ms;
         return;
     }
     const std::size_t size = static_cast<std::size_t>(count);
+    // A frame that the child has encoded: it goes to the host as it is, unread.
     if (static_cast<char>(g_chunk[0]) == kReport && state_ == State::starting) {
         out_.append({g_chunk.data() + 1, size - 1});
         state_ = State::gated;
+        // Without a gate the host wants no look.
         if (!open_.gate) pass_gate();
         return;
     }
@@ -296,6 +320,7 @@ void Session::read_report()
     if (static_cast<char>(g_chunk[0]) == kFailure && size == sizeof packet) {
         std::memcpy(&packet, g_chunk.data(), sizeof packet);
         start_errno_ = packet.errnum;
+        // The child is ours, but a text has an end.
         packet.step[sizeof packet.step - 1] = '\0';
         note_ = std::string("start failed at ") + packet.step + ": " + std::strerror(packet.errnum);
     }
@@ -304,18 +329,22 @@ void Session::read_report()
 void Session::pass_gate()
 {
     const char go = 'G';
+    // A child that cannot be told must not wait for ever.
     if (::send(report_.get(), &go, 1, MSG_NOSIGNAL) != 1) signal(SIGKILL);
     state_ = State::execing;
 }
 
 void Session::read_output(sys::UniqueFd& pipe, std::uint8_t type)
 {
+    // One chunk a turn: other sessions get theirs.
     const ssize_t count = ::read(pipe.get(), g_chunk.data(), g_chunk.size());
     if (count < 0 && again(errno)) return;
     if (count <= 0) return pipe.reset();
     const auto size = static_cast<std::size_t>(count);
+    // The header apart: the bytes are not copied into a message first.
     out_.append(wire::encode_header({type, static_cast<std::uint32_t>(size)}));
     out_.append({g_chunk.data(), size});
+    // Any output ends the silence.
     if (silent_at_ != kNever) {
         quiet_since_ = now_ms();
         silent_at_ = quiet_since_ + boot_.silent_ms;
@@ -324,6 +353,7 @@ void Session::read_output(sys::UniqueFd& pipe, std::uint8_t type)
 
 void Session::write_input()
 {
+    // With descriptors, or after its end: there is nowhere to write.
     if (!stdin_.valid()) return input_.clear();
     const auto flushed = input_.flush_to_pipe(stdin_.get());
     // Nobody reads any more: as with any pipe, what follows is lost, and only that.
@@ -345,10 +375,12 @@ void Session::expire(std::int64_t now)
     if (now >= timeout_at_) {
         timeout_at_ = kNever;
         timed_out_ = true;
+        // SIGKILL at once: a time-out is no request.
         signal(SIGKILL);
     }
     if (now >= silent_at_) {
         out_.send(wire::Silent{static_cast<std::uint32_t>(now - quiet_since_)});
+        // Again after the next such span.
         silent_at_ = now + boot_.silent_ms;
     }
 }
@@ -356,11 +388,13 @@ void Session::expire(std::int64_t now)
 void Session::leader_exited(const sys::ExitStatus& status)
 {
     // What it said last may still lie in the socket: at most its report, a failure and the end.
+    // The order of packets and SIGCHLD is not given: what it sent comes first here.
     for (int packets = 0; packets < 3 && report_.valid(); ++packets) read_report();
     leader_ = 0;
     report_.reset();
     timeout_at_ = kNever;
     silent_at_ = kNever;
+    // Already refused: its end has been told.
     if (state_ >= State::closing) return;
     if (timed_out_)
         exit_ = {wire::ExitOutcome::timed_out, SIGKILL};
@@ -371,6 +405,7 @@ void Session::leader_exited(const sys::ExitStatus& status)
     else
         exit_ = {wire::ExitOutcome::exited, status.code};
     state_ = State::draining;
+    // Nobody reads it any more.
     stdin_.reset();
     input_.clear();
 }
@@ -383,6 +418,7 @@ void Session::finish_if_drained()
          {std::pair(&stdout_, wire::Stdout::kType), std::pair(&stderr_, wire::Stderr::kType)}) {
         while (pipe->valid()) {
             if (out_.size() >= kHighWater) return;
+            // read_output() tells "nothing there" only by adding nothing.
             const std::size_t before = out_.size();
             read_output(*pipe, type);
             if (pipe->valid() && out_.size() == before) break;  // empty, held open by others
@@ -390,6 +426,7 @@ void Session::finish_if_drained()
     }
     stdout_.reset();
     stderr_.reset();
+    // After all output: the peer may close when it has this.
     out_.send(exit_);
     state_ = State::closing;
 }
@@ -399,6 +436,7 @@ void Session::refuse(wire::Failure failure)
     // A stream that ended inside a frame has nobody left to tell.
     if (failure.error != wire::WireError::truncated)
         out_.send(wire::ErrorMessage{static_cast<std::uint16_t>(failure.error), failure.what});
+    // Also before the fork: signal() knows.
     signal(SIGKILL);
     stdin_.reset();
     stdout_.reset();
@@ -410,6 +448,7 @@ void Session::refuse(wire::Failure failure)
 void Session::flush()
 {
     const auto flushed = stream_->flush(out_);
+    // The peer is gone: nobody can take the result, so the work ends too.
     if (flushed == Outbox::Flushed::broken) {
         signal(SIGKILL);
         state_ = State::done;
@@ -425,6 +464,7 @@ std::optional<wire::SessionOpened> Session::take_opened()
 
 std::optional<wire::SessionEnded> Session::take_ended()
 {
+    // Only when EXIT is decided; a session that is refused has ended as well.
     if (end_told_ || state_ < State::closing) return std::nullopt;
     end_told_ = true;
     return wire::SessionEnded{name_, exit_.outcome, exit_.value};

@@ -19,7 +19,8 @@
 
 namespace sandbox::guest {
 
-// What sessions may ask of PID 1.
+// What sessions may ask of PID 1; one for all, part of ControlState. What the control port has
+// decided.
 struct Gatekeeper {
     bool provisioned = false;
     bool ready = false;
@@ -29,19 +30,24 @@ struct Gatekeeper {
 };
 
 // One connection of port 5001 and the process behind it, as a state machine that never blocks.
-// Owned by the loop; gone when done().
+// Owned by the loop; gone when done(). Holds references: record and gatekeeper outlive it.
+// Destroying it does not kill the process; only done() says that nothing is left to do.
 class Session {
 public:
+    // `leaf`: descriptors of the cgroup that the child is born in; closed once it is.
     Session(std::unique_ptr<Stream> stream, std::string name, wire::LeafKind kind,
             std::vector<sys::UniqueFd> leaf, const wire::Bootstrap& boot, Gatekeeper& gate);
 
+    // watch() in every turn before poll, handle() after it, also when nothing is ready: deadlines
+    // are looked at there.
     void watch(Poller& poller);
     void handle(const Poller& poller, std::int64_t now);
     std::int64_t deadline() const noexcept;  // kNever when none
 
-    // The leader was reaped.
+    // The leader was reaped, `status` as waitid(2) gave it. Drains what the leader said before its
+    // end.
     void leader_exited(const sys::ExitStatus& status);
-    // SIGKILL or another to the leader's process group.
+    // SIGKILL or another to the leader's process group. Nothing happens once the leader was reaped.
     void signal(int number) noexcept;
 
     bool done() const noexcept { return state_ == State::done; }
@@ -58,6 +64,7 @@ public:
     std::optional<wire::SessionEnded> take_ended();
 
 private:
+    // In this order: comparisons with < mean "not yet".
     enum class State {
         opening,  // OPEN has not come in full
         starting,  // forked, no report yet

@@ -23,10 +23,11 @@ struct Program {
     std::vector<char*> secrets;           // more of env, borrowed from locked memory
     std::optional<CopyJob> copy;          // instead of all these
 };
+// Pure. PATH is searched at the exec, by trying: what exists now may be gone then.
 Program make_program(const wire::Open& open, const wire::Bootstrap& boot);
 
 // The confinement of one session. WireError::refused (as Failure) names what the plan's limits
-// forbid: ids, groups, limits above those of the record, a terminal.
+// forbid: ids, groups, limits above those of the record, a terminal. Pure.
 [[nodiscard]] wire::Decoded<confine::Spec> make_spec(const wire::Open& open,
                                                      const wire::Bootstrap& boot);
 
@@ -52,8 +53,10 @@ struct Child {
     sys::UniqueFd report;  // non-blocking
 };
 
-// Forks one session child (into `leaf` and `user_namespace` where there is one). Everything the child must not keep is
-// closed on its side before it reports.
+// Forks one session child (into `leaf` and `user_namespace` where there is one). Everything the
+// child must not keep is closed on its side before it reports. Blocks for the fork only. Errors:
+// those of socketpair and clone3; nothing runs then. The caller reaps the child, and owns `stdio`
+// and `leaf` as before.
 [[nodiscard]] Result<Child> spawn(const Program& program, confine::Spec spec, const Stdio& stdio,
                                   wire::LeafKind kind, const std::vector<sys::UniqueFd>& leaf,
                                   std::uint32_t landlock_abi, int user_namespace = -1);

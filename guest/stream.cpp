@@ -17,9 +17,11 @@ constexpr std::size_t kStdioFds = 3;  // all that ever comes with bytes: stdio o
 
 ssize_t SocketStream::read(std::span<std::byte> buffer, std::vector<sys::UniqueFd>* fds)
 {
+    // As recv(2), including a plain read of 0 at the end.
     if (fds == nullptr) return ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     auto got = sys::recv_fds(fd_.get(), buffer.size(), kStdioFds);
     if (!got) {
+        // EBADMSG: too many descriptors, or cut ones.
         errno = got.error().errnum() != 0 ? got.error().errnum() : EBADMSG;
         return -1;
     }
@@ -32,15 +34,18 @@ void MuxStream::watch(Poller& poller, short events)
 {
     wanted_ = events;
     // Nothing will wake poll() for what is here already.
+    // What is readable or writable in the engine no descriptor shows.
     if (ready(poller) != 0) poller.wake();
 }
 
 short MuxStream::ready(const Poller& /*poller*/) const
 {
     int state = 0;
+    // From the engine's state alone; poll() has nothing to do with it.
     if (!engine_.readable(id_).empty() || engine_.at_end(id_)) state |= POLLIN;
     if (engine_.room(id_) > 0 || engine_.is_broken(id_)) state |= POLLOUT;
     state &= wanted_;
+    // Unasked, as poll(2) reports it.
     if (engine_.is_broken(id_)) state |= POLLHUP;
     return static_cast<short>(state);
 }
@@ -55,6 +60,7 @@ ssize_t MuxStream::read(std::span<std::byte> buffer, std::vector<sys::UniqueFd>*
         return -1;
     }
     std::copy_n(bytes.begin(), count, buffer.begin());
+    // Gives the peer credit for as many.
     engine_.consume(id_, count);
     return static_cast<ssize_t>(count);
 }
@@ -63,6 +69,7 @@ Outbox::Flushed MuxStream::flush(Outbox& out)
 {
     if (out.empty()) return Outbox::Flushed::all;
     if (engine_.is_broken(id_)) return Outbox::Flushed::broken;
+    // As much as the peer's credit allows.
     out.take(engine_.write(id_, out.front()));
     return out.empty() ? Outbox::Flushed::all : Outbox::Flushed::blocked;
 }

@@ -14,7 +14,7 @@
 
 namespace sandbox::guest {
 
-// One connection of a port, however it came: never blocks.
+// One connection of a port, however it came: never blocks. Owned by who serves it; closes with it.
 class Stream {
 public:
     virtual ~Stream() = default;
@@ -22,8 +22,10 @@ public:
     virtual void watch(Poller& poller, short events) = 0;
     // Of what was watched: POLLIN with bytes or their end, POLLOUT, POLLHUP.
     virtual short ready(const Poller& poller) const = 0;
-    // As recv(2): 0 at the end, -1 with errno EAGAIN. `fds`: where descriptors may come with it.
+    // As recv(2): 0 at the end, -1 with errno EAGAIN. `fds`: where descriptors may come with it;
+    // null, and they are closed.
     virtual ssize_t read(std::span<std::byte> buffer, std::vector<sys::UniqueFd>* fds) = 0;
+    // As Outbox::flush_to_socket().
     virtual Outbox::Flushed flush(Outbox& out) = 0;
 };
 
@@ -49,6 +51,7 @@ public:
     MuxStream(const MuxStream&) = delete;
     MuxStream& operator=(const MuxStream&) = delete;
 
+    // Once a turn, before ready().
     void watch(Poller& poller, short events) override;
     short ready(const Poller& poller) const override;
     ssize_t read(std::span<std::byte> buffer, std::vector<sys::UniqueFd>* fds) override;
