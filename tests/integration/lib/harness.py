@@ -84,11 +84,6 @@ class Tap:
 check, same, skip = Tap.check, Tap.same, Tap.skip
 
 
-def within(seconds):
-    """That time here: for bounds on what took too long."""
-    return seconds * SLOWNESS
-
-
 def quick(act, bound, sentence, least=0, tries=5):
     """`act` takes less than `bound` seconds unless the machine is at fault: what waits for something
     it should not wait for does so every time, and a busy machine is given another chance. It may never
