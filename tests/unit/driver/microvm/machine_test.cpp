@@ -23,7 +23,7 @@ namespace {
 const char* const kVmm = "/usr/bin/qemu-system-x86_64";
 const char* const kServer = "/usr/lib/qemu/virtiofsd";
 
-std::string digest(const std::string& path)
+std::string hash_of(const std::string& path)
 {
     const auto file = sys::open_file(path, O_RDONLY);
     return file ? sys::digest_file(file->get()).value_or("unreadable") : "missing";
@@ -66,10 +66,10 @@ protected:
                              {"memory", "pids"},
                              {{"memory", "memory.max", "100663296"}, {"pids", "pids.max", "64"}},
                              {}};
-        content.artifacts = {{"vmm", digest(kVmm)},
-                             {"virtiofsd", digest(kServer)},
-                             {"guest.kernel", digest(guest_ + "/vmlinux")},
-                             {"guest.initrd", digest(guest_ + "/initrd")}};
+        content.artifacts = {{"vmm", hash_of(kVmm)},
+                             {"virtiofsd", hash_of(kServer)},
+                             {"guest.kernel", hash_of(guest_ + "/vmlinux")},
+                             {"guest.initrd", hash_of(guest_ + "/initrd")}};
         plan::MicrovmPlan machine;
         machine.accelerator = plan::Accelerator::tcg;
         machine.guest_arch = "x86_64";
@@ -156,15 +156,15 @@ TEST_F(Machine, SaysWhyAGuestDidNotComeUp)
     const sys::UniqueFd file(::mkstemp(name));
     ASSERT_TRUE(sys::write_all(file.get(), std::string(8192, 'x')));
     plan::PlanContent content = plan_->content();
-    content.artifacts["guest.kernel"] = digest(name);
+    content.artifacts["guest.kernel"] = hash_of(name);
     plan_.emplace(test::sealed(std::move(content)));
     const std::string folder = guest_;
     const auto artifact = backend().compile(*plan_, binding_).value();
     auto programs = seal(
         {{"vmm", {HostPath(kVmm), plan_->content().artifacts.at("vmm")}},
          {"virtiofsd", {HostPath(kServer), plan_->content().artifacts.at("virtiofsd")}},
-         {"guest.kernel", {HostPath(name), digest(name)}},
-         {"guest.initrd", {HostPath(folder + "/initrd"), digest(folder + "/initrd")}}});
+         {"guest.kernel", {HostPath(name), hash_of(name)}},
+         {"guest.initrd", {HostPath(folder + "/initrd"), hash_of(folder + "/initrd")}}});
     ::unlink(name);
     ASSERT_TRUE(programs) << programs.error().message();
     groups_.emplace(make_groups(*plan_, binding_).value());
@@ -181,10 +181,10 @@ TEST(MachinePin, RefusesAFileWithAnotherDigestOrThatOthersCanWrite)
     char name[] = "/tmp/sandbox-pin-XXXXXX";
     const sys::UniqueFd file(::mkstemp(name));
     ASSERT_TRUE(sys::write_all(file.get(), "kernel"));
-    EXPECT_TRUE(seal({{"guest.kernel", {HostPath(name), digest(name)}}}));
-    EXPECT_FALSE(seal({{"guest.kernel", {HostPath(name), digest("/etc/hostname")}}}));
+    EXPECT_TRUE(seal({{"guest.kernel", {HostPath(name), hash_of(name)}}}));
+    EXPECT_FALSE(seal({{"guest.kernel", {HostPath(name), hash_of("/etc/hostname")}}}));
     ASSERT_EQ(::fchmod(file.get(), 0666), 0);
-    EXPECT_FALSE(seal({{"guest.kernel", {HostPath(name), digest(name)}}}));
+    EXPECT_FALSE(seal({{"guest.kernel", {HostPath(name), hash_of(name)}}}));
     ::unlink(name);
 }
 

@@ -15,7 +15,7 @@ constexpr std::string_view kGreeting =
     R"("capabilities": ["oob"]}})"
     "\r\n";
 
-sys::Deadline soon() { return sys::Deadline::after(Millis{5'000}); }
+sys::Deadline in_a_moment() { return sys::Deadline::after(Millis{5'000}); }
 sys::Deadline at_once() { return sys::Deadline::after(Millis{0}); }
 
 std::vector<QmpMessage> read(std::string_view text)
@@ -116,7 +116,7 @@ TEST_F(QmpTalk, GreetsAndNegotiates)
 {
     say(kGreeting);
     say("{\"return\": {}}\r\n");
-    EXPECT_EQ(qmp_.greet(soon()).value(), "7.2.22");
+    EXPECT_EQ(qmp_.greet(in_a_moment()).value(), "7.2.22");
     EXPECT_EQ(heard(), "{\"execute\":\"qmp_capabilities\"}\n");
 }
 
@@ -124,7 +124,7 @@ TEST_F(QmpTalk, KeepsTheNewestEventsThatComeBeforeAnAnswer)
 {
     for (int i = 0; i < 200; ++i) say("{\"event\": \"E" + std::to_string(i) + "\"}\r\n");
     say("{\"return\": {\"status\": \"paused\"}}\r\n");
-    EXPECT_EQ(qmp_.ask(QmpCommand::status, soon()).value().status, "paused");
+    EXPECT_EQ(qmp_.ask(QmpCommand::status, in_a_moment()).value().status, "paused");
     const auto events = qmp_.take_events();
     ASSERT_EQ(events.size(), kMostQmpEvents);
     EXPECT_EQ(events.back().name, "E199");
@@ -134,7 +134,7 @@ TEST_F(QmpTalk, KeepsTheNewestEventsThatComeBeforeAnAnswer)
 TEST_F(QmpTalk, ReportsARefusalInTheVmmsWords)
 {
     say("{\"error\": {\"class\": \"GenericError\", \"desc\": \"not \\u001b[31mnow\"}}\r\n");
-    const auto answer = qmp_.ask(QmpCommand::cont, soon());
+    const auto answer = qmp_.ask(QmpCommand::cont, in_a_moment());
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code(), Code::denied);
     EXPECT_EQ(answer.error().message().find('\x1b'), std::string::npos);
@@ -146,13 +146,13 @@ TEST_F(QmpTalk, GivesUpOnAVmmThatDoesNotAnswer)
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code(), Code::deadline_exceeded);
     pair_.second.reset();
-    EXPECT_FALSE(qmp_.ask(QmpCommand::stop, soon()));
+    EXPECT_FALSE(qmp_.ask(QmpCommand::stop, in_a_moment()));
 }
 
 TEST_F(QmpTalk, RefusesAnAnswerWhereAGreetingBelongs)
 {
     say("{\"return\": {}}\r\n");
-    EXPECT_FALSE(qmp_.greet(soon()));
+    EXPECT_FALSE(qmp_.greet(in_a_moment()));
 }
 
 }  // namespace
