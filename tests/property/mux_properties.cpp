@@ -37,9 +37,9 @@ struct Side {
     bool to_guest = false;
 };
 
-class World {
+class MuxWorld {
 public:
-    explicit World(wire::MuxLimits limits)
+    explicit MuxWorld(wire::MuxLimits limits)
         : host_(wire::MuxSide::host, limits), guest_(wire::MuxSide::guest, limits)
     {
         host_.to_guest = true;
@@ -179,7 +179,7 @@ RC_GTEST_PROP(MuxProperties, EveryByteArrivesOnceAndInOrderWhateverTheInterleavi
 {
     const auto window = *rc::gen::inRange<std::uint32_t>(1, 6000);
     const auto buffer = *rc::gen::inRange<std::size_t>(1, 6000);
-    World world({window, buffer});
+    MuxWorld world({window, buffer});
     for (const auto& [choice, amount] : steps) world.step(choice, amount);
     world.settle();
 }

@@ -68,15 +68,15 @@ std::string drained(int pipe)
     return text;
 }
 
-struct Outcome {
+struct BoxOutcome {
     std::string error;  // of start() or finish()
     std::string said;   // on descriptors 1 and 2
     int status = -1;
 };
 
-Outcome run_box(const BoxSpec& spec, const std::function<Status()>& build = build_plain)
+BoxOutcome run_box(const BoxSpec& spec, const std::function<Status()>& build = build_plain)
 {
-    Outcome outcome;
+    BoxOutcome outcome;
     auto out = sys::make_pipe();
     const auto null = sys::open_file("/dev/null", O_RDONLY);
     const auto program = sys::open_file(BOX_WITNESS, O_RDONLY);
@@ -120,7 +120,7 @@ protected:
 
 TEST_F(ConfineBox, ShowsItsFirstProcessAWorldOfItsOwn)
 {
-    const Outcome outcome = run_box(plain_box());
+    const BoxOutcome outcome = run_box(plain_box());
     ASSERT_EQ(outcome.error, "") << outcome.said;
     EXPECT_EQ(outcome.status, 0);
     const Words seen = parse(outcome.said);
@@ -200,14 +200,14 @@ TEST_F(ConfineBox, SharesTheCallersNetworkOnlyWhenTold)
 {
     BoxSpec spec = plain_box();
     spec.own.net = false;
-    const Outcome outcome = run_box(spec);
+    const BoxOutcome outcome = run_box(spec);
     ASSERT_EQ(outcome.error, "") << outcome.said;
     EXPECT_EQ(outcome.status, 0);
 }
 
 TEST_F(ConfineBox, SaysInWordsWhatFailedInside)
 {
-    const Outcome outcome = run_box(
+    const BoxOutcome outcome = run_box(
         plain_box(), [] { return Status(fail(Code::not_found, "there is no tree today")); });
     EXPECT_NE(outcome.error.find("first process failed"), std::string::npos) << outcome.error;
     EXPECT_NE(outcome.said.find("there is no tree today"), std::string::npos) << outcome.said;
@@ -218,7 +218,7 @@ TEST_F(ConfineBox, NeverRunsTheProgramWithoutItsIdMap)
 {
     BoxSpec spec = plain_box();
     spec.uids = {{0, kBase, 0}};  // the kernel refuses an empty range
-    const Outcome outcome = run_box(spec);
+    const BoxOutcome outcome = run_box(spec);
     EXPECT_NE(outcome.error.find("id maps"), std::string::npos) << outcome.error;
     EXPECT_EQ(outcome.said.find("pid="), std::string::npos) << outcome.said;
 }
