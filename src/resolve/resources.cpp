@@ -205,7 +205,7 @@ private:
         if (!asked_.cpuset) return;
         const std::string requirement = "cpuset = " + *asked_.cpuset;
         if (!join(name::kCgroupCpuset, "cpuset", "resources.cpuset", requirement)) return;
-        // Compared in one form: "0-3" and "0,1,2,3" are the same CPUs.
+        // Compared in one form: 0-3 and 0,1,2,3 are the same CPUs.
         const auto online = profile::canonical_cpuset(draft_.value_of(name::kOnlineCpus));
         const auto wanted = profile::canonical_cpuset(*asked_.cpuset);
         if (!online || !wanted || !profile::cpuset_within(*wanted, *online)) {

@@ -116,7 +116,7 @@ public:
         return none();
     }
     Status restart(std::string_view, std::optional<Millis>) override { return none(); }
-    Status pause(std::string_view) override { return none(); }
+    Status pause(std::string_view) override { return fail(Code::unavailable, "no freezer"); }
     Status resume(std::string_view) override { return none(); }
     Status touch(std::string_view) override { return none(); }
     Result<supervisor::Stats> stats(std::string_view) override { return none(); }

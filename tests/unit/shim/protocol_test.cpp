@@ -209,7 +209,7 @@ TEST(ControlProtocol, RefusesRequestsItDoesNotUnderstand)
                                           R"({"op":"signal","signal":9,"signal":9})",
                                           R"({"op":"stop"})",
                                           R"({"op":"stop","timeout_ms":-1})",
-                                          R"({"op":"stop","timeout_ms":86400001})",
+                                          R"({"op":"stop","timeout_ms":3153600000001})",
                                           R"({"op":"wait","x":1})",
                                           R"({"op":"pause"})",
                                           R"({"op":"pause","generation":0})",
