@@ -106,6 +106,15 @@ public:
                         wire::LeafKind::none, std::vector<sys::UniqueFd>(), boot_, state.gate);
     }
 
+    Pair(const Pair&) = delete;
+    Pair& operator=(const Pair&) = delete;
+    // Before the engines: a stream closes itself on its engine as it goes.
+    ~Pair()
+    {
+        session.reset();
+        control.reset();
+    }
+
     void say(wire::Port port, std::span<const std::byte> bytes)
     {
         host_.write(port == wire::Port::control ? control_ : session_, bytes);
