@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <map>
 
@@ -17,6 +16,7 @@
 #include "sys/net/unix.hpp"
 #include "sys/process.hpp"
 #include "sys/seccomp/load.hpp"
+#include "sys/signals.hpp"
 #include "wire/wire.hpp"
 
 namespace sandbox::guest {
@@ -126,18 +126,6 @@ int keep_only(std::span<const int> wanted) noexcept
     return sys::close_range(static_cast<unsigned>(wanted.size()), ~0U);
 }
 
-// Ignored signals and the blocked mask pass through execve: back to what a program expects.
-void reset_signals() noexcept
-{
-    struct sigaction action{};
-    action.sa_handler = SIG_DFL;
-    // SIGKILL and SIGSTOP cannot be set; sigaction says so, and nobody minds.
-    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::sigaction(signal, &action, nullptr);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
 wire::Confined describe(const confine::SelfReport& report, std::uint32_t landlock_abi)
 {
     wire::Confined confined;
@@ -198,7 +186,7 @@ int exec_first(const std::vector<std::string>& candidates, char* const* argv, ch
     // First of all: nothing below may run with a stream of another session in reach.
     if (const int errnum = keep_only(held)) give_up(held[kReportNumber], errnum, "descriptors");
     // Before confinement: a signal that waits acts now, with its default.
-    reset_signals();
+    sys::reset_signals();
     // Their numbers have changed with keep_only().
     for (std::size_t i = 0; i < spec.cgroup_tasks.size(); ++i)
         spec.cgroup_tasks[i] = kFirstTask + static_cast<int>(i);

@@ -19,6 +19,7 @@
 #include "sys/cgroup/join.hpp"
 #include "sys/mount.hpp"
 #include "sys/seccomp/load.hpp"
+#include "sys/signals.hpp"
 
 namespace sandbox::confine {
 
@@ -31,12 +32,7 @@ constexpr int kHigh = 64;
 // What the child inherited from its caller is the caller's own business (law 11).
 Status reset_process()
 {
-    struct sigaction action{};
-    action.sa_handler = SIG_DFL;
-    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::sigaction(signal, &action, nullptr);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    sys::reset_signals();
     ::umask(0022);
     if (::setsid() < 0) return fail_errno("setsid");
     // Law 6. Whoever was killed before this line is noticed at the meeting.

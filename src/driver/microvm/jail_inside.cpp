@@ -19,6 +19,7 @@
 #include "sys/landlock.hpp"
 #include "sys/mount.hpp"
 #include "sys/seccomp/load.hpp"
+#include "sys/signals.hpp"
 
 namespace sandbox::driver::microvm {
 
@@ -127,12 +128,7 @@ sys::LandlockRules landlock_rules(const JailSpec& spec)
 // The owner's handlers, mask and umask are its own business (law 11).
 void reset_process()
 {
-    struct sigaction action{};
-    action.sa_handler = SIG_DFL;
-    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::sigaction(signal, &action, nullptr);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    sys::reset_signals();
     ::umask(0022);
 }
 

@@ -18,6 +18,7 @@
 #include "sys/file.hpp"
 #include "sys/mount.hpp"
 #include "sys/process.hpp"
+#include "sys/signals.hpp"
 
 namespace sandbox::driver::oci {
 namespace {
@@ -129,12 +130,7 @@ Status place_descriptors(const RuntimeStart& order)
 // The shim's handlers, mask and umask are its own business (law 11).
 void reset_process()
 {
-    struct sigaction action{};
-    action.sa_handler = SIG_DFL;
-    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::sigaction(signal, &action, nullptr);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    sys::reset_signals();
     ::umask(0022);
 }
 
