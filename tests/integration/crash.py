@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from lib.follow import by_argument, kill_shim
-from lib.harness import CENSUS, DRIVER, PATIENCE, check, main, read_until, same, scenario, start_time, until
+from lib.harness import CENSUS, DRIVER, PATIENCE, check, main, read_until, same, scenario, start_time, stat_of, until
 
 SHELL = '/bin/sh', '-c'
 LOOP = 'echo ready; while :; do sleep 0.02; done'
@@ -211,6 +211,20 @@ def innocent_kinds(root):
         ['processes', 'namespaces', 'cgroups', 'files', 'sockets', 'mounts', 'memfds', 'namespaces pinned']
 
 
+def kill_while_it_is(program, pid):
+    """Kills pid if it is still of that program: it stands still while it is looked at."""
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: (stat_of(pid) or 'X')[0] in 'TtZX', 'the process stands still')
+        if program in os.readlink(f'/proc/{pid}/exe'):
+            os.kill(pid, signal.SIGKILL)
+            return 1
+        os.kill(pid, signal.SIGCONT)
+    except OSError:
+        pass
+    return 0
+
+
 @scenario
 def kill_the_launching_process(root):
     # It becomes crun, or is still of the shim's program until it becomes sandbox-init.
@@ -242,12 +256,7 @@ def kill_the_launching_process(root):
             pause = time.monotonic() + (round % 2) * chance.random() * 0.01
             while time.monotonic() < pause:
                 pass
-            try:
-                if program in os.readlink(f'/proc/{victim}/exe'):
-                    os.kill(victim, signal.SIGKILL)
-                    hits += 1
-            except OSError:
-                pass
+            hits += kill_while_it_is(program, victim)
         codes.append(child.wait(PATIENCE))
         wrong += settle(root, f'victim{round}')
     check(hits >= most and set(codes) <= {0, 125}, f'killed {hits} times: run says 125, or 0 where it was done', codes)
