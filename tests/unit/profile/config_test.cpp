@@ -10,7 +10,7 @@ namespace sandbox::profile {
 
 namespace {
 
-ParsedConfig parse(const std::string& more)
+ParsedConfig config_with(const std::string& more)
 {
     return parse_config("version = 1\n" + more, "config.toml");
 }
@@ -20,7 +20,7 @@ std::string first(const ParsedConfig& parsed)
     return parsed.diagnostics.empty() ? "" : format(parsed.diagnostics.front());
 }
 
-OperatorConfig full()
+OperatorConfig full_config()
 {
     OperatorConfig config;
     config.drivers = {Driver::oci, Driver::microvm};
@@ -52,14 +52,14 @@ OperatorConfig full()
 
 TEST(OperatorConfig, BuiltInDefaultsAreWhatAnEmptyFileMeans)
 {
-    const auto parsed = parse("");
+    const auto parsed = config_with("");
     ASSERT_TRUE(parsed.config) << first(parsed);
     EXPECT_EQ(*parsed.config, OperatorConfig{});
 }
 
 TEST(OperatorConfig, RendersTomlThatParsesBackEqual)
 {
-    for (const OperatorConfig& config : {OperatorConfig{}, full()}) {
+    for (const OperatorConfig& config : {OperatorConfig{}, full_config()}) {
         const auto parsed = parse_config(render_config(config), "c");
         ASSERT_TRUE(parsed.config) << first(parsed) << "\n" << render_config(config);
         EXPECT_EQ(*parsed.config, config);
@@ -68,40 +68,40 @@ TEST(OperatorConfig, RendersTomlThatParsesBackEqual)
 
 TEST(OperatorConfig, WhatIsRenderedObeysThePublishedSchema)
 {
-    const Document document = read_toml(render_config(full()), "c");
+    const Document document = read_toml(render_config(full_config()), "c");
     ASSERT_TRUE(document.parsed);
     EXPECT_TRUE(check_schema("config", document.json).empty());
 }
 
 TEST(OperatorConfig, RemembersWhereKeysWereWritten)
 {
-    const auto parsed = parse("max_sandboxes = 3\n[logs]\nfiles = 2\n");
+    const auto parsed = config_with("max_sandboxes = 3\n[logs]\nfiles = 2\n");
     ASSERT_TRUE(parsed.config);
     EXPECT_EQ(parsed.where.at("logs.files"), (SourceLocation{"config.toml", 4, 1}));
 }
 
 TEST(OperatorConfig, EmulationMustBeAcceptedInWords)
 {
-    EXPECT_NE(first(parse("accelerator = \"tcg\"\n")).find("accept_emulated = true"),
+    EXPECT_NE(first(config_with("accelerator = \"tcg\"\n")).find("accept_emulated = true"),
               std::string::npos);
-    EXPECT_TRUE(parse("accelerator = \"tcg\"\naccept_emulated = true\n").config);
-    EXPECT_FALSE(parse("accelerator = \"hvf\"\n").config);
+    EXPECT_TRUE(config_with("accelerator = \"tcg\"\naccept_emulated = true\n").config);
+    EXPECT_FALSE(config_with("accelerator = \"hvf\"\n").config);
 }
 
 TEST(OperatorConfig, TheDefaultDriverIsOneOfTheDrivers)
 {
-    EXPECT_FALSE(parse("drivers = [\"microvm\"]\n").config);
-    EXPECT_TRUE(parse("drivers = [\"microvm\"]\ndefault_driver = \"microvm\"\n").config);
-    EXPECT_FALSE(parse("drivers = []\n").config);
-    EXPECT_FALSE(parse("drivers = [\"oci\", \"oci\"]\n").config);
+    EXPECT_FALSE(config_with("drivers = [\"microvm\"]\n").config);
+    EXPECT_TRUE(config_with("drivers = [\"microvm\"]\ndefault_driver = \"microvm\"\n").config);
+    EXPECT_FALSE(config_with("drivers = []\n").config);
+    EXPECT_FALSE(config_with("drivers = [\"oci\", \"oci\"]\n").config);
 }
 
 TEST(OperatorConfig, IdRangesAreWholeAndEndBelowTheLastId)
 {
-    EXPECT_FALSE(parse("[ids]\nbase = 65537\n").config);
-    EXPECT_FALSE(parse("[ids]\nbase = 0\n").config);
-    EXPECT_FALSE(parse("[ids]\nbase = 4294836224\nranges = 2\n").config);
-    EXPECT_TRUE(parse("[ids]\nbase = 4294836224\nranges = 1\n").config);
+    EXPECT_FALSE(config_with("[ids]\nbase = 65537\n").config);
+    EXPECT_FALSE(config_with("[ids]\nbase = 0\n").config);
+    EXPECT_FALSE(config_with("[ids]\nbase = 4294836224\nranges = 2\n").config);
+    EXPECT_TRUE(config_with("[ids]\nbase = 4294836224\nranges = 1\n").config);
 }
 
 TEST(OperatorConfig, RefusesPathsThatAreNotNormal)
@@ -111,15 +111,15 @@ TEST(OperatorConfig, RefusesPathsThatAreNotNormal)
           "directories.state = \"relative\"", "directories.run = \"/\"", "copy_limit = \"0\"",
           "directories.run = \"\"",
           "artifacts.crun = { path = \"crun\", version = \"1\", sha256 = \"\" }"}) {
-        EXPECT_FALSE(parse(std::string(line) + "\n").config) << line;
+        EXPECT_FALSE(config_with(std::string(line) + "\n").config) << line;
     }
 }
 
 TEST(OperatorConfig, RefusesFoldersThatLieInEachOther)
 {
     const auto folders = [](const char* state, const char* run) {
-        return parse("[directories]\nstate = \"" + std::string(state) + "\"\nrun = \"" + run +
-                     "\"\n");
+        return config_with("[directories]\nstate = \"" + std::string(state) + "\"\nrun = \"" + run +
+                           "\"\n");
     };
     EXPECT_TRUE(folders("/data/state", "/data/run").config);
     EXPECT_TRUE(folders("/data/s", "/data/s2").config);
@@ -135,14 +135,14 @@ TEST(OperatorConfig, RefusesFoldersThatLieInEachOther)
 TEST(OperatorConfig, FoldersOfGuestsAreSeveralBelowTheRootAndApart)
 {
     const auto shares = [](const char* list) {
-        return parse("[microvm]\nshares = " + std::string(list) + "\n").config.has_value();
+        return config_with("[microvm]\nshares = " + std::string(list) + "\n").config.has_value();
     };
     EXPECT_TRUE(shares("[\"/srv\", \"/srv2\"]"));
     for (const char* list : {"[\"/\"]", "[\"srv\"]", "[\"/a:b\"]", "[\"/srv\", \"/srv\"]",
                              "[\"/srv/x\", \"/srv-y\", \"/srv\"]", "[\"/a/../b\"]", "\"/srv\""}) {
         EXPECT_FALSE(shares(list)) << list;
     }
-    const auto sorted = parse("[microvm]\nstores = [\"/nix/store\", \"/gnu/store\"]\n");
+    const auto sorted = config_with("[microvm]\nstores = [\"/nix/store\", \"/gnu/store\"]\n");
     ASSERT_TRUE(sorted.config);
     EXPECT_EQ(sorted.config->microvm_stores,
               (std::vector<std::string>{"/gnu/store", "/nix/store"}));
@@ -151,8 +151,9 @@ TEST(OperatorConfig, FoldersOfGuestsAreSeveralBelowTheRootAndApart)
 TEST(OperatorConfig, RefusesDigestsThatAreNoDigests)
 {
     const auto pin = [](const std::string& digest) {
-        return parse("[artifacts.crun]\npath = \"/usr/bin/crun\"\nversion = \"1\"\nsha256 = \"" +
-                     digest + "\"\n");
+        return config_with(
+            "[artifacts.crun]\npath = \"/usr/bin/crun\"\nversion = \"1\"\nsha256 = \"" + digest +
+            "\"\n");
     };
     EXPECT_TRUE(pin("sha256:" + std::string(64, '0')).config);
     EXPECT_FALSE(pin("sha256:" + std::string(64, 'A')).config);
@@ -162,10 +163,11 @@ TEST(OperatorConfig, RefusesDigestsThatAreNoDigests)
 
 TEST(OperatorConfig, NamesUnknownKeysWithTheNearest)
 {
-    EXPECT_NE(first(parse("max_sandbox = 1\n")).find("did you mean 'max_sandboxes'?"),
+    EXPECT_NE(first(config_with("max_sandbox = 1\n")).find("did you mean 'max_sandboxes'?"),
               std::string::npos);
-    EXPECT_NE(first(parse("[artifacts.runc]\n")).find("did you mean 'crun'?"), std::string::npos);
-    EXPECT_FALSE(parse("[logs]\nsize = \"0\"\n").config);
+    EXPECT_NE(first(config_with("[artifacts.runc]\n")).find("did you mean 'crun'?"),
+              std::string::npos);
+    EXPECT_FALSE(config_with("[logs]\nsize = \"0\"\n").config);
 }
 
 }  // namespace sandbox::profile
