@@ -78,10 +78,11 @@ void Init::turn()
         control_->handle(poller_);
         if (control_->done()) control_.reset();
     }
+    // Before the state of the service: who has heard that it ended has heard of its kills.
+    tell_machine();
     // After the reaping: a session whose leader ended drains and reports in this very turn.
     serve_sessions(now);
     announce_service();
-    tell_machine();
     if (events_) {
         events_->handle(poller_, now);
         if (events_->done()) events_.reset();

@@ -65,15 +65,12 @@ Result<int> program_of(const SealedPrograms& programs, std::string_view name)
     return found->second.get();
 }
 
-// Not before every verb works in a guest; the prober's kMicrovmStarts says the same to the resolver.
-constexpr bool kMicrovmIsReady = false;
-
 const Backend* find_backend(profile::Driver driver) noexcept
 {
     switch (driver) {
     case profile::Driver::oci: return &oci::backend();
     case profile::Driver::native: return &native::backend();
-    case profile::Driver::microvm: return kMicrovmIsReady ? &microvm::backend() : nullptr;
+    case profile::Driver::microvm: return &microvm::backend();
     }
     return nullptr;
 }

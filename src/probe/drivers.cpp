@@ -98,17 +98,6 @@ Finding judge_pins(const ProbeSettings& settings)
     return found(all ? "config" : "default", "pins of qemu, virtiofsd, kernel and initrd");
 }
 
-Finding judge_without_microvm(const ProbeSettings& settings, const Facts& facts)
-{
-    // Both reasons: a person who configures it is told that this alone will not do.
-    std::string why = is_configured(settings, "microvm")
-                          ? "not built in this release"
-                          : "not configured, and not built in this release";
-    const facts::Fact& kvm = fact_of(facts, name::kKvm);
-    if (kvm.status != facts::FactStatus::ok) why += "; kvm.guest: " + kvm.evidence;
-    return missing(why);
-}
-
 std::string joined(const std::vector<std::string>& paths)
 {
     return fmt::format("{}", fmt::join(paths, ":"));
@@ -169,8 +158,7 @@ void derive_drivers(const ProbeSettings& settings, Facts& facts)
 {
     put_guests(settings, facts);
     put(facts, name::kDriverOci, judge_oci(settings, facts));
-    put(facts, name::kDriverMicrovm,
-        kMicrovmStarts ? judge_microvm(settings, facts) : judge_without_microvm(settings, facts));
+    put(facts, name::kDriverMicrovm, judge_microvm(settings, facts));
     put(facts, name::kDriverNative, judge_native(settings, facts));
     // Also this: a default that names no driver must not be found out at the launch.
     put(facts, name::kDefaultDriver,

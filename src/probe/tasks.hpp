@@ -39,11 +39,7 @@ std::string probe_cgroup_path(const std::string& parent);
 // Removes `probe_cgroup` and those of probes whose process is gone.
 void sweep_cgroups(const std::string& probe_cgroup);
 
-// Whether this release can start microVMs. The one switch: everything else (facts, resolver, plans,
-// compiler) is in place and asks the fact driver.microvm.
-inline constexpr bool kMicrovmStarts = false;
-
-// driver.microvm as it is where the switch is on: pure.
+// driver.microvm, from the facts it rests on: pure.
 Finding judge_microvm(const ProbeSettings& settings,
                       const std::map<std::string, facts::Fact>& facts);
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/guest_events.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "sys/deadline.hpp"
+#include "sys/file.hpp"
 
 namespace sandbox::shim {
 
@@ -17,6 +20,9 @@ constexpr std::int64_t kNsPerMs = 1'000'000;
 // A timer this late means that we slept, with the host or stopped: the guest did too, and gets its
 // time again.
 constexpr Millis kWeSlept{5'000};
+
+// More than any guest has processes for: what it tells must not overflow a count.
+constexpr std::uint64_t kMostKills = 1'000'000;
 
 std::unexpected<Error> violation(const char* what)
 {
@@ -79,6 +85,8 @@ Status EventStream::take(const wire::EventMessage& message)
         service_ = *service;
     } else if (const auto* state = std::get_if<wire::GuestStateEvent>(&message)) {
         sequence = state->seq;
+        if (state->kind == wire::GuestEvent::oom_kill)
+            oom_kills_ = std::min(oom_kills_ + std::min(state->value, kMostKills), kMostKills);
     } else {
         return violation("an ERROR, or a frame that is none of its events");
     }
@@ -149,6 +157,8 @@ void GuestEvents::on_readable()
     // Only a whole frame counts as a sign of life: single bytes could be sent for ever.
     if (frames) {
         if (*frames > 0) alive_ns_ = sys::boottime_ns();
+        if (listener_.oom && stream_.oom_kills() > oom_told_)
+            listener_.oom(stream_.oom_kills() - std::exchange(oom_told_, stream_.oom_kills()));
         return;
     }
     // Unless the sandbox ends, the deadline follows.
@@ -156,6 +166,17 @@ void GuestEvents::on_readable()
     watch_.reset();
     stream_.close();
     if (frames.error().code() == Code::corrupt) listener_.violated(frames.error().message());
+}
+
+void GuestEvents::await_service_end(const sys::Deadline& deadline)
+{
+    const auto has_ended = [this] {
+        return stream_.service() && stream_.service()->state == wire::ServiceState::exited;
+    };
+    while (watch_ && !has_ended()) {
+        if (!sys::poll_one(stream_.fd(), POLLIN, deadline)) return;
+        on_readable();
+    }
 }
 
 void GuestEvents::on_deadline()

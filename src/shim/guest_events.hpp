@@ -10,6 +10,7 @@
 #include "base/result.hpp"
 #include "base/units.hpp"
 #include "shim/loop.hpp"
+#include "sys/deadline.hpp"
 #include "sys/fd.hpp"
 #include "wire/wire.hpp"
 
@@ -31,6 +32,8 @@ public:
     // broke the protocol (then nothing more may be read), Code::unavailable at its end.
     [[nodiscard]] Result<std::uint32_t> read_more();
     const std::optional<wire::ServiceStateEvent>& service() const noexcept { return service_; }
+    // Processes that the guest says its kernel killed for memory, since its start.
+    std::uint64_t oom_kills() const noexcept { return oom_kills_; }
 
 private:
     [[nodiscard]] Status take_first(std::span<const std::byte>& bytes);
@@ -44,6 +47,7 @@ private:
     std::uint64_t sequence_ = 0;
     std::uint32_t frames_ = 0;
     std::optional<wire::ServiceStateEvent> service_;
+    std::uint64_t oom_kills_ = 0;
 };
 
 // Watches a stream on a loop. A violation closes it and is told; a guest that gave no sign of life
@@ -54,6 +58,8 @@ public:
     struct Listener {
         std::function<void(const std::string& why)> violated;
         std::function<void(const std::string& why)> silent;
+        // So many more processes were killed for memory, as the guest tells it. May be empty.
+        std::function<void(std::uint64_t more)> oom;
     };
     GuestEvents(Loop& loop, EventStream stream, Millis liveness, Listener listener);
     ~GuestEvents();
@@ -62,6 +68,10 @@ public:
 
     [[nodiscard]] Status start();
     void stop();
+    // Takes what comes until the guest has told that its service ended: its EXIT comes on another
+    // stream, and may be read first. Gives up at the deadline or the stream's end.
+    void await_service_end(const sys::Deadline& deadline);
+    std::uint64_t oom_kills() const noexcept { return stream_.oom_kills(); }
 
 private:
     void on_readable();
@@ -76,6 +86,7 @@ private:
     std::optional<Loop::Token> timer_;
     std::int64_t alive_ns_ = 0;  // CLOCK_BOOTTIME of the last sign of life
     std::int64_t due_ns_ = 0;  // of the timer
+    std::uint64_t oom_told_ = 0;
 };
 
 }  // namespace sandbox::shim

@@ -235,9 +235,9 @@ void Keeper::end(ledger::Exit exit, std::string why)
     if (service_watch_) loop_.forget(*service_watch_);
     // Read before the cgroups are removed; the counters go with them.
     const auto oom = driver::oom_kills(*generation_.plan, generation_.request.binding);
-    exit.oom_kills = oom.value_or(0);
     // A shell inside may have turned the SIGKILL of its child into 137.
     const bool killed_hard = exit.signal == SIGKILL || exit.code == kSignalBase + SIGKILL;
+    exit.oom_kills = oom.value_or(0) + guest_oom_kills();
     if (ending_ == Ending::timed_out) {
         exit.code = kTimeoutCode;
         exit.reason = ledger::ExitReason::timeout;
@@ -267,7 +267,8 @@ Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running
     generation_.timing.mark("drained");
     std::vector<audit::Violation> violations;
     // What the watch has told while it ran is not told twice.
-    const std::uint64_t told = oom_ ? oom_->told() : 0;
+    std::uint64_t told = oom_ ? oom_->told() : 0;
+    if (guest_events_) told += guest_events_->oom_kills();
     if (exit_->oom_kills > told) {
         violations.push_back({"limit.memory", kOomDetail, exit_->oom_kills - told});
     }

@@ -86,6 +86,7 @@ private:
     void on_init_gone();
     [[nodiscard]] Status watch_console();
     void save_console() const;
+    std::uint64_t guest_oom_kills();
     void on_guest_faulty(const wire::GuestFaulty& fault);
     void set_guest_clock();
     void signal_workload(int signal);

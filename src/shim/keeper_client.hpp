@@ -18,5 +18,6 @@ struct Keeper::Client {
 
 // The same text in every audit line of it, so that they can be counted.
 inline constexpr const char* kOomDetail = "OOM kills in the workload's cgroup";
+inline constexpr const char* kGuestOomDetail = "OOM kills in the guest, as the guest tells it";
 
 }  // namespace sandbox::shim

@@ -16,6 +16,9 @@ namespace {
 
 // docs/protocol.md: reply deadline, here one that a client waits for.
 constexpr Millis kClockDeadline{2'000};
+// For what the guest sent before the exit and is on its way; nothing of it is waited for in vain but
+// where the guest is a liar.
+constexpr Millis kLastWord{500};
 // A turn of the loop reads no more: a guest that floods its console waits, and nobody else.
 constexpr std::size_t kConsoleTurn = 16U << 10;
 
@@ -57,6 +60,15 @@ void Keeper::on_guest_faulty(const wire::GuestFaulty& fault)
     exit_why_ = why;
     ending_ = Ending::killed;
     kill_everything();
+}
+
+// What the guest's kernel killed for memory is known to the guest alone, and told on a stream of its
+// own: that may be read after the exit.
+std::uint64_t Keeper::guest_oom_kills()
+{
+    if (!(*generation_.plan)->microvm || !guest_events_) return 0;
+    if (ending_ == Ending::none) guest_events_->await_service_end(sys::Deadline::after(kLastWord));
+    return guest_events_->oom_kills();
 }
 
 // A clock that stood still while its machine did is set again. A guest that does not answer is told

@@ -32,6 +32,9 @@ Status Keeper::watch_guest()
         ending_ = Ending::killed;
         kill_everything();
     };
+    listener.oom = [this](std::uint64_t more) {
+        static_cast<void>(journal_.tell(audit::Violation{"limit.memory", kGuestOomDetail, more}));
+    };
     guest_events_.emplace(loop_, EventStream(std::move(*stream), generation_.event_nonce),
                           Millis{wire::kLivenessMs}, std::move(listener));
     return guest_events_->start();

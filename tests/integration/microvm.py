@@ -2,41 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A workload behind a kernel of its own: QEMU's microvm machine, emulated here and said to be so."""
 import concurrent.futures
-import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 
-from lib.harness import CENSUS, SANDBOXCTL, SOURCE, Tap, bind, check, main, same, scenario, skip, until
+from lib import guest
+from lib.harness import CENSUS, Tap, bind, check, main, same, scenario, skip, until
 
-GUEST = os.environ.get('SANDBOX_GUEST') or os.path.join(SOURCE, 'build-guest/new')
-VMM, SERVER = '/usr/bin/qemu-system-x86_64', '/usr/lib/qemu/virtiofsd'
 SHELL = '/bin/sh', '-c'
 BOOT = 120  # docs/protocol.md: a guest boots within 90 s under emulation
-BUILT = json.loads(subprocess.run([SANDBOXCTL, 'version', '-o', 'json'], capture_output=True).stdout or '{}')
-MISSING = [path for path in (GUEST + '/vmlinux', GUEST + '/initrd', VMM, SERVER) if not os.path.exists(path)]
-
-
-def digest(path):
-    with open(path, 'rb') as file:
-        return 'sha256:' + hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def configure(root, extra=''):
     """Adds the driver to a root's operator config, with what dev/guest made pinned."""
-    with open(os.path.join(GUEST, 'manifest.json')) as file:
-        manifest = json.load(file)
-    release = manifest.get('release', 'unknown')
-    lines = ['drivers = ["oci", "microvm"]', 'accelerator = "tcg"', 'accept_emulated = true', extra]
-    for name, file in (('kernel', 'vmlinux'), ('initrd', 'initrd')):
-        path = os.path.join(GUEST, file)
-        lines += [f'[artifacts.{name}]', f'path = "{path}"', f'version = "{release}"',
-                  f'sha256 = "{digest(path)}"']
     with open(os.path.join(root.path, 'etc/sandbox/config.toml'), 'a') as file:
-        file.write('\n'.join(lines) + '\n')
-    return release
+        file.write(guest.keys() + extra + '\n' + guest.tables())
+    return guest.release()
 
 
 def machine(root, name='vm', argv=('/bin/true',), text='', process=''):
@@ -149,12 +132,8 @@ def four_at_once(root):
 
 
 if __name__ == '__main__':
-    if 'microvm' not in BUILT.get('drivers', []):
-        skip('microVMs', f'this build has the drivers {BUILT.get("drivers")}')
-        print(f'1..{Tap.count}')
-        sys.exit(0)
-    if MISSING:
-        skip('microVMs', f'{", ".join(MISSING)}: not there (dev/guest, dev/deps --guest)')
+    if guest.MISSING:
+        skip('microVMs', f'{", ".join(guest.MISSING)}: not there (dev/guest, dev/deps --guest)')
         print(f'1..{Tap.count}')
         sys.exit(0)
     main()

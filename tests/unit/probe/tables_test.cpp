@@ -234,15 +234,11 @@ TEST(ProbeDrivers, MicrovmWantsEveryFileAndAnAccelerator)
     EXPECT_EQ(judge_microvm(guest_settings(), facts).status, FactStatus::gap);
 }
 
-TEST(ProbeDrivers, MicrovmIsOffOrOnByOneSwitch)
+TEST(ProbeDrivers, MicrovmIsSaidToBeThereWhereItsFactsAre)
 {
     Facts facts = guest_facts();
     derive_drivers(guest_settings(), facts);
-    const Fact& driver = facts.at(std::string(name::kDriverMicrovm));
-    EXPECT_EQ(driver.status == FactStatus::ok, kMicrovmStarts);
-    if (!kMicrovmStarts) {
-        EXPECT_NE(driver.evidence.find("not built"), std::string::npos);
-    }
+    EXPECT_EQ(facts.at(std::string(name::kDriverMicrovm)).status, FactStatus::ok);
 }
 
 TEST(ProbeDrivers, EmulationIsTakenOnlyWhereItIsAcceptedInWords)
