@@ -232,9 +232,12 @@ void Init::log(std::string_view text)
 
 void Init::begin_stop(std::int64_t now)
 {
-    // With 0 the time is over at once, and stopped() says so.
-    kill_at_ = now + boot_.stop_grace_ms;
-    signal_all(boot_.stop_grace_ms > 0 ? SIGTERM : SIGKILL);
+    // With 0 the time is over at once, and stopped() says so. What a service leaves behind has none:
+    // it ends with it, as on a host.
+    const std::uint32_t grace = state_.service == wire::ServiceState::exited ? 0
+                                                                             : boot_.stop_grace_ms;
+    kill_at_ = now + grace;
+    signal_all(grace > 0 ? SIGTERM : SIGKILL);
 }
 
 bool Init::stopped(std::int64_t now) const

@@ -195,11 +195,16 @@ void run_machine()
 {
     auto booted = boot_machine();
     if (booted)
-        serve(std::move(booted->port), booted->modules, Kernel::own);
+        serve_machine(std::move(booted->port), booted->modules);
     else
         complain(booted.error());
     // Whatever happened: PID 1 of a machine has nowhere to return to.
     power_off();
+}
+
+int serve_machine(sys::UniqueFd port, std::size_t modules)
+{
+    return serve(std::move(port), modules, Kernel::own);
 }
 
 int run_on_socket(sys::UniqueFd socket)

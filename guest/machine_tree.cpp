@@ -200,7 +200,8 @@ private:
 
     Status make_tmpfs(const MachineStep& step)
     {
-        const auto mount = TRY(sys::make_tmpfs(step.size, step.mode, tree_flags()));
+        // It may be the one with the secrets; and there is nothing to swap to.
+        const auto mount = TRY(sys::make_unswapped_tmpfs(step.size, step.mode, tree_flags()));
         TRY_VOID(own(mount.get(), "", step.uid, step.gid));
         // chown took set-id bits off.
         if (::fchmodat(mount.get(), ".", step.mode, 0) != 0)

@@ -17,7 +17,7 @@ constexpr std::size_t kMostTold = 256;  // lines of a host that does not read
 constexpr int kReadsATurn = 4;
 
 // For reading; what comes is copied into the engine.
-std::array<std::byte, kChunk> g_chunk;
+std::array<std::byte, kChunk> g_port_chunk;
 
 }  // namespace
 
@@ -44,16 +44,16 @@ void MuxLink::read_port()
 {
     // Bounded: sessions get their turn also while the host sends without end.
     for (int i = 0; i < kReadsATurn && !ended_; ++i) {
-        const ssize_t count = ::read(port_.get(), g_chunk.data(), g_chunk.size());
+        const ssize_t count = ::read(port_.get(), g_port_chunk.data(), g_port_chunk.size());
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (count <= 0) {
             ended_ = true;
             return;
         }
         // A host that breaks the protocol is not the one that provisioned us.
-        if (!engine_.feed({g_chunk.data(), static_cast<std::size_t>(count)})) ended_ = true;
+        if (!engine_.feed({g_port_chunk.data(), static_cast<std::size_t>(count)})) ended_ = true;
         // A short read: nothing more is there.
-        if (static_cast<std::size_t>(count) < g_chunk.size()) return;
+        if (static_cast<std::size_t>(count) < g_port_chunk.size()) return;
     }
 }
 

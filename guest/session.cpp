@@ -25,7 +25,7 @@ constexpr std::size_t kStdioFds = 3;
 
 // One buffer for every read of this single-threaded program: sessions need no memory while they are
 // idle.
-std::array<std::byte, kChunk> g_chunk;
+std::array<std::byte, kChunk> g_read_chunk;
 
 bool again(int errnum) { return errnum == EAGAIN || errnum == EINTR; }
 
@@ -89,16 +89,16 @@ void Session::read_stream()
 {
     if (state_ == State::opening) {
         // The descriptors of stdio come with the first bytes of OPEN.
-        const ssize_t count = stream_->read(g_chunk, &received_);
+        const ssize_t count = stream_->read(g_read_chunk, &received_);
         if (count < 0 && again(errno)) return;
         // Closed with the session.
         if (count < 0 || received_.size() > kStdioFds)
             return refuse({wire::WireError::bad_payload, "descriptors", received_.size()});
         if (count == 0) return end();
-        return take_bytes({g_chunk.data(), static_cast<std::size_t>(count)});
+        return take_bytes({g_read_chunk.data(), static_cast<std::size_t>(count)});
     }
-    const ssize_t count = stream_->read(g_chunk, nullptr);
-    if (count > 0) return take_bytes({g_chunk.data(), static_cast<std::size_t>(count)});
+    const ssize_t count = stream_->read(g_read_chunk, nullptr);
+    if (count > 0) return take_bytes({g_read_chunk.data(), static_cast<std::size_t>(count)});
     if (count < 0 && again(errno)) return;
     end();
 }
@@ -293,7 +293,8 @@ void Session::resize(const wire::Resize& wanted)
 void Session::read_report()
 {
     // Packets, seqpacket: each read is one message or the end.
-    const ssize_t count = ::recv(report_.get(), g_chunk.data(), g_chunk.size(), MSG_DONTWAIT);
+    const ssize_t count = ::recv(report_.get(), g_read_chunk.data(), g_read_chunk.size(),
+                                 MSG_DONTWAIT);
     if (count < 0 && again(errno)) return;
     if (count <= 0) {
         report_.reset();
@@ -309,16 +310,16 @@ void Session::read_report()
     }
     const std::size_t size = static_cast<std::size_t>(count);
     // A frame that the child has encoded: it goes to the host as it is, unread.
-    if (static_cast<char>(g_chunk[0]) == kReport && state_ == State::starting) {
-        out_.append({g_chunk.data() + 1, size - 1});
+    if (static_cast<char>(g_read_chunk[0]) == kReport && state_ == State::starting) {
+        out_.append({g_read_chunk.data() + 1, size - 1});
         state_ = State::gated;
         // Without a gate the host wants no look.
         if (!open_.gate) pass_gate();
         return;
     }
     FailurePacket packet;
-    if (static_cast<char>(g_chunk[0]) == kFailure && size == sizeof packet) {
-        std::memcpy(&packet, g_chunk.data(), sizeof packet);
+    if (static_cast<char>(g_read_chunk[0]) == kFailure && size == sizeof packet) {
+        std::memcpy(&packet, g_read_chunk.data(), sizeof packet);
         start_errno_ = packet.errnum;
         // The child is ours, but a text has an end.
         packet.step[sizeof packet.step - 1] = '\0';
@@ -337,13 +338,13 @@ void Session::pass_gate()
 void Session::read_output(sys::UniqueFd& pipe, std::uint8_t type)
 {
     // One chunk a turn: other sessions get theirs.
-    const ssize_t count = ::read(pipe.get(), g_chunk.data(), g_chunk.size());
+    const ssize_t count = ::read(pipe.get(), g_read_chunk.data(), g_read_chunk.size());
     if (count < 0 && again(errno)) return;
     if (count <= 0) return pipe.reset();
     const auto size = static_cast<std::size_t>(count);
     // The header apart: the bytes are not copied into a message first.
     out_.append(wire::encode_header({type, static_cast<std::uint32_t>(size)}));
-    out_.append({g_chunk.data(), size});
+    out_.append({g_read_chunk.data(), size});
     // Any output ends the silence.
     if (silent_at_ != kNever) {
         quiet_since_ = now_ms();
@@ -464,8 +465,9 @@ std::optional<wire::SessionOpened> Session::take_opened()
 
 std::optional<wire::SessionEnded> Session::take_ended()
 {
-    // Only when EXIT is decided; a session that is refused has ended as well.
-    if (end_told_ || state_ < State::closing) return std::nullopt;
+    // As soon as EXIT is decided, though it may have to wait behind output that nobody takes; a session
+    // that is refused has ended as well.
+    if (end_told_ || state_ < State::draining) return std::nullopt;
     end_told_ = true;
     return wire::SessionEnded{name_, exit_.outcome, exit_.value};
 }

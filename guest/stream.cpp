@@ -11,7 +11,7 @@
 namespace sandbox::guest {
 namespace {
 
-constexpr std::size_t kStdioFds = 3;  // all that ever comes with bytes: stdio of a session
+constexpr std::size_t kMostStdioFds = 3;  // all that ever comes with bytes: stdio of a session
 
 }  // namespace
 
@@ -19,7 +19,7 @@ ssize_t SocketStream::read(std::span<std::byte> buffer, std::vector<sys::UniqueF
 {
     // As recv(2), including a plain read of 0 at the end.
     if (fds == nullptr) return ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    auto got = sys::recv_fds(fd_.get(), buffer.size(), kStdioFds);
+    auto got = sys::recv_fds(fd_.get(), buffer.size(), kMostStdioFds);
     if (!got) {
         // EBADMSG: too many descriptors, or cut ones.
         errno = got.error().errnum() != 0 ? got.error().errnum() : EBADMSG;

@@ -118,7 +118,7 @@ struct Exited {
     std::string session;  // empty: the main process
     std::optional<std::int32_t> code;
     std::optional<std::int32_t> signal;
-    std::string reason;  // "exited" "signal" "oom" "timeout" "killed" "unknown"
+    std::string reason;  // "exited" "signal" "oom" "timeout" "killed" "unknown" "faulty"
     std::uint64_t oom_kills = 0;
     bool operator==(const Exited&) const = default;
 };

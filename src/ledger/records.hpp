@@ -58,8 +58,9 @@ struct Moment {
 };
 
 // Who ended it: the workload itself (exited, signal), the kernel's OOM killer, its time limit, a
-// kill or stop of ours, or nobody can tell (its shim died first).
-enum class ExitReason { exited, signal, oom, timeout, killed, unknown };
+// kill or stop of ours, nobody can tell (its shim died first), or it was killed because what speaks
+// for it inside broke the protocol or fell silent (faulty).
+enum class ExitReason { exited, signal, oom, timeout, killed, unknown, faulty };
 
 struct Exit {
     std::int32_t code = 0;  // 0–255; 128 + signal when a signal ended it

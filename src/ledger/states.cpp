@@ -64,8 +64,8 @@ constexpr std::array<std::string_view, 10> kStates{"requested", "resolved", "pre
                                                    "running",   "paused",   "stopped",  "failed",
                                                    "dead",      "deleted"};
 constexpr std::array<std::string_view, 3> kDesired{"running", "stopped", "deleted"};
-constexpr std::array<std::string_view, 6> kReasons{"exited",  "signal", "oom",
-                                                   "timeout", "killed", "unknown"};
+constexpr std::array<std::string_view, 7> kReasons{"exited", "signal",  "oom",   "timeout",
+                                                   "killed", "unknown", "faulty"};
 constexpr std::array<std::string_view, 15> kKinds{
     "id_range",        "state_dir",        "run_dir",     "cgroup_root",  "cgroup_control",
     "cgroup_workload", "cgroup_session",   "placeholder", "shim_process", "log_worker",

@@ -21,6 +21,7 @@ constexpr std::int64_t kNsPerMs = 1'000'000;
 // time again.
 constexpr Millis kWeSlept{5'000};
 
+constexpr int kMostTurns = 16;  // reads of kEventBuffer
 // More than any guest has processes for: what it tells must not overflow a count.
 constexpr std::uint64_t kMostKills = 1'000'000;
 
@@ -174,9 +175,21 @@ void GuestEvents::await_service_end(const sys::Deadline& deadline)
         return stream_.service() && stream_.service()->state == wire::ServiceState::exited;
     };
     while (watch_ && !has_ended()) {
-        if (!sys::poll_one(stream_.fd(), POLLIN, deadline)) return;
+        const auto ready = sys::poll_one(stream_.fd(), POLLIN, deadline);
+        if (!ready || *ready == 0) return;
         on_readable();
     }
+}
+
+std::uint64_t GuestEvents::count_oom_kills()
+{
+    // Bounded: a guest that floods its events must not keep us here.
+    for (int turns = 0; watch_ && turns < kMostTurns; ++turns) {
+        const auto ready = sys::poll_one(stream_.fd(), POLLIN, sys::Deadline::after(Millis{0}));
+        if (!ready || *ready == 0) break;
+        on_readable();
+    }
+    return stream_.oom_kills();
 }
 
 void GuestEvents::on_deadline()

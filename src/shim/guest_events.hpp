@@ -72,6 +72,9 @@ public:
     // stream, and may be read first. Gives up at the deadline or the stream's end.
     void await_service_end(const sys::Deadline& deadline);
     std::uint64_t oom_kills() const noexcept { return stream_.oom_kills(); }
+    // The same, after taking what has come and was not read: the relay delivers it before an EXIT
+    // that the guest sent behind it.
+    std::uint64_t count_oom_kills();
 
 private:
     void on_readable();

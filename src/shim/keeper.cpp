@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/diagnostic.hpp"
 #include "base/failpoint.hpp"
 #include "driver/resources.hpp"
 #include "shim/freezer.hpp"
@@ -122,6 +123,9 @@ Status Keeper::open_for_business()
     sessions_.emplace(generation_, journal_, loop_, [this] {
         if (clocks_) clocks_->touch();
     });
+    if ((*generation_.plan)->microvm)
+        sessions_->ask_guest_kills(
+            [this] { return guest_events_ ? guest_events_->count_oom_kills() : 0; });
     TRY_VOID(sessions_->begin_service());
     // Last: the launcher may act on the answer at once.
     for (const auto& [number, client] : clients_) {
@@ -201,8 +205,12 @@ void Keeper::on_init_channel()
         const auto message = wire::decode_packet(wire::Direction::to_host,
                                                  std::as_bytes(std::span(packet->bytes)));
         if (message && std::holds_alternative<wire::GuestFaulty>(*message))
-            return on_guest_faulty(std::get<wire::GuestFaulty>(*message));
+            return end_as_faulty("guest.protocol",
+                                 "the guest broke the protocol: " +
+                                     escaped(std::get<wire::GuestFaulty>(*message).detail));
         if (message && sessions_) sessions_->told(*message);
+        if (message && std::holds_alternative<wire::SessionEnded>(*message))
+            on_session_over(std::get<wire::SessionEnded>(*message));
         return;  // diagnostics: nothing depends on them
     }
     // EOF or an error: PID 1 has closed it, or is gone.
@@ -219,7 +227,7 @@ void Keeper::on_init_gone()
     exit.code = kSignalBase + SIGKILL;
     // Nobody asked for it: the kernel or the host's owner killed PID 1, and we cannot know which.
     exit.reason = ending_ == Ending::none ? ledger::ExitReason::unknown
-                                          : ledger::ExitReason::killed;
+                                          : ledger::ExitReason::killed;  // or faulty, see end()
     // An idle sandbox that was stopped has ended well; there is no process to have a status.
     if (!generation_.service && ending_ == Ending::stopping) {
         exit = {.code = 0, .signal = 0, .reason = ledger::ExitReason::exited, .oom_kills = 0};
@@ -246,6 +254,8 @@ void Keeper::end(ledger::Exit exit, std::string why)
         exit.reason = ledger::ExitReason::oom;
     } else if (ending_ == Ending::killed) {
         exit.reason = ledger::ExitReason::killed;
+    } else if (ending_ == Ending::faulty) {
+        exit.reason = ledger::ExitReason::faulty;
     }
     failpoint("ended.seen");
     exit_ = exit;
@@ -255,7 +265,9 @@ void Keeper::end(ledger::Exit exit, std::string why)
     if (clocks_) clocks_->stop();
     if (guest_events_) guest_events_->stop();
     // Whatever the workload left running ends with it; nobody writes to the logs after that.
-    if (generation_.launched->channel.valid()) kill_everything();
+    const bool by_force = ending_ != Ending::none && ending_ != Ending::stopping;
+    if (generation_.launched->channel.valid() && (by_force || !power_off_guest()))
+        kill_everything();
     // After the kill: attached clients then read all output there is before EXIT.
     if (sessions_) sessions_->service_ended(wire_exit(exit));
     await_log();
@@ -289,6 +301,7 @@ Result<ledger::Exit> Keeper::keep(std::optional<audit::Launched> not_yet_running
     generation_.timing.mark("told");
     // The launcher's connection closes with it; the shim is only cleaning up from here on.
     clients_.clear();
+    await_power_off();
     return *exit_;
 }
 

@@ -87,7 +87,11 @@ private:
     [[nodiscard]] Status watch_console();
     void save_console() const;
     std::uint64_t guest_oom_kills();
-    void on_guest_faulty(const wire::GuestFaulty& fault);
+    bool power_off_guest();
+    void await_power_off();
+    void on_session_over(const wire::SessionEnded& over);
+    void give_up_on_output();
+    void end_as_faulty(const char* control, std::string why);
     void set_guest_clock();
     void signal_workload(int signal);
     void send_signal(int signal);
@@ -131,9 +135,11 @@ private:
     bool over_ = false;  // nothing more to wait for
     // Why the workload's end is not its own; `cause_` is the same for people and the restart
     // policy.
-    enum class Ending { none, stopping, timed_out, killed } ending_ = Ending::none;
+    enum class Ending { none, stopping, timed_out, killed, faulty } ending_ = Ending::none;
     EndCause cause_ = EndCause::workload;
     bool paused_ = false;
+    bool powering_off_ = false;
+    std::optional<wire::Exit> service_over_;  // told beside its stream
     sys::Deadline ttl_;
     std::int64_t started_ns_ = sys::boottime_ns();
     // Watch through loop_, which stands above them.

@@ -16,6 +16,10 @@ namespace {
 
 // docs/protocol.md: reply deadline, here one that a client waits for.
 constexpr Millis kClockDeadline{2'000};
+// From POWEROFF to the VMM's end: a guest has nothing to do then but to write what it holds.
+constexpr Millis kPowerDeadline{3'000};
+// Of a stopped service whose output nobody takes.
+constexpr Millis kReaderDeadline{1'000};
 // For what the guest sent before the exit and is on its way; nothing of it is waited for in vain but
 // where the guest is a liar.
 constexpr Millis kLastWord{500};
@@ -51,15 +55,55 @@ void Keeper::save_console() const
     if (file) static_cast<void>(sys::write_all(file->get(), console_.from(console_.begin())));
 }
 
-// The relay has closed its link already. Nothing that comes from there can be believed.
-void Keeper::on_guest_faulty(const wire::GuestFaulty& fault)
+// Nothing that comes from there can be believed, and nothing is waited for.
+void Keeper::end_as_faulty(const char* control, std::string why)
 {
-    if (exit_) return;
-    const std::string why = "the guest broke the protocol: " + escaped(fault.detail);
-    static_cast<void>(journal_.tell(audit::Violation{"guest.protocol", why, 1}));
-    exit_why_ = why;
-    ending_ = Ending::killed;
+    // A sandbox that is ending may well be silent, or cut off in the middle of a frame.
+    if (exit_ || ending_ != Ending::none) return;
+    static_cast<void>(journal_.tell(audit::Violation{control, why, 1}));
+    exit_why_ = std::move(why);
+    ending_ = Ending::faulty;
     kill_everything();
+}
+
+// So that what a guest has in memory for its shares is written. Nobody waits for it here: the exit is
+// known, and told first.
+bool Keeper::power_off_guest()
+{
+    if (!(*generation_.plan)->microvm || !generation_.control) return false;
+    if (!generation_.control->send(wire::Poweroff{})) return false;
+    // Its end must not look like one that nobody asked for.
+    if (init_watch_) loop_.forget(*init_watch_);
+    init_watch_.reset();
+    powering_off_ = true;
+    return true;
+}
+
+void Keeper::await_power_off()
+{
+    if (!powering_off_) return;
+    // Whether it ended or not: nothing of it stays.
+    static_cast<void>(
+        generation_.launched->machine.wait_ended(sys::Deadline::after(kPowerDeadline)));
+    kill_everything();
+}
+
+// On a stream that output does not hold up. EXIT comes behind all output, which a reader who does not
+// read may keep back for ever; a stop does not wait for such a reader.
+void Keeper::on_session_over(const wire::SessionEnded& over)
+{
+    if (!(*generation_.plan)->microvm || over.session != kServiceSession) return;
+    if (!wire::is_exit_value(over.outcome, over.value)) return;
+    service_over_ = wire::Exit{over.outcome, over.value};
+    if (ending_ == Ending::stopping) give_up_on_output();
+}
+
+void Keeper::give_up_on_output()
+{
+    if (!service_over_) return;
+    static_cast<void>(loop_.after(kReaderDeadline, [this] {
+        if (!exit_) take_message(*service_over_);
+    }));
 }
 
 // What the guest's kernel killed for memory is known to the guest alone, and told on a stream of its

@@ -154,7 +154,8 @@ void Keeper::begin_stop(Millis timeout, EndCause cause, std::string why)
     failpoint("stop.after-commit");
     blame(cause);
     if (ending_ == Ending::none) ending_ = Ending::stopping;
-    if (!generation_.service) return kill_everything();
+    if (!generation_.service) return power_off_guest() ? on_init_gone() : kill_everything();
+    give_up_on_output();
     // The convention of init systems; the workload's PID 1 passes it on.
     send_signal(SIGTERM);
     failpoint("stop.signalled");

@@ -21,17 +21,8 @@ Status Keeper::watch_guest()
     if (!stream && stream.error().errnum() == EPIPE) return {};
     if (!stream) return fail(stream.error());
     GuestEvents::Listener listener;
-    listener.violated = [this](const std::string& why) {
-        static_cast<void>(journal_.tell(audit::Violation{"guest.events", why, 1}));
-    };
-    listener.silent = [this](const std::string& why) {
-        // A sandbox that is ending may well be silent.
-        if (exit_ || ending_ != Ending::none) return;
-        static_cast<void>(journal_.tell(audit::Violation{"guest.liveness", why, 1}));
-        exit_why_ = why;
-        ending_ = Ending::killed;
-        kill_everything();
-    };
+    listener.violated = [this](const std::string& why) { end_as_faulty("guest.events", why); };
+    listener.silent = [this](const std::string& why) { end_as_faulty("guest.liveness", why); };
     listener.oom = [this](std::uint64_t more) {
         static_cast<void>(journal_.tell(audit::Violation{"limit.memory", kGuestOomDetail, more}));
     };

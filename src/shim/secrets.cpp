@@ -126,7 +126,7 @@ Result<std::vector<driver::Evidence>> give_secrets(ControlStream& stream,
         const auto held = TRY_WITH(read_secret(store, secret.name), "secret " + secret.name);
         const auto given = give(stream, secret, plan->process, held, deadline);
         if (!given) return fail(Error(given.error()).with("secret " + secret.name));
-        const std::string name = "secret:" + secret.name;
+        const std::string name = (plan->microvm ? "guest.secret:" : "secret:") + secret.name;
         const auto control = std::ranges::find(plan->controls, name, &plan::Control::name);
         if (control == plan->controls.end()) continue;  // verify() finds what the plan has
         evidence.push_back({name, control->mechanism, control->planned, control->planned, true});

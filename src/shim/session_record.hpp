@@ -33,6 +33,7 @@ struct Sessions::Session {
     std::optional<wire::Exit> exit;
     std::optional<ledger::Exit> result;
     std::uint64_t oom_kills = 0;
+    std::uint64_t guest_kills_before = 0;  // told by the guest when it began
     bool settled = false;  // its end was told and written down
 };
 

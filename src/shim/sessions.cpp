@@ -122,6 +122,7 @@ void Sessions::told(const wire::InitMessage& message)
         // Only the first report counts; a name that was not passed on is nobody's.
         if (!session || session->inner_pid != 0) return;
         session->inner_pid = opened->pid;
+        if (guest_kills_) session->guest_kills_before = guest_kills_();
         session->terminal = session->terminal || opened->kind == wire::SessionKind::pty;
         write_down(audit::SessionOpened{session->name, canon::to_digest(opened->argv_digest),
                                         opened->uid, opened->gid});
@@ -171,6 +172,9 @@ void Sessions::settle_end(Session& session)
     if (session.settled || !session.exit) return;
     session.settled = true;
     ledger::Exit exit = exit_of(*session.exit);
+    // Of the whole guest meanwhile: it does not tell whose they were.
+    if (guest_kills_ && exit.signal == SIGKILL)
+        session.oom_kills = guest_kills_() - session.guest_kills_before;
     exit.oom_kills = session.oom_kills;
     // A SIGKILL that we did not send, and a count that grew: the kernel ran out of memory for it.
     if (exit.oom_kills > 0 && exit.signal == SIGKILL && exit.reason == ledger::ExitReason::signal)
@@ -247,7 +251,9 @@ bool Sessions::any_at_work() const
 
 int Sessions::host_pid(const Session& session) const
 {
-    // Only from its leaf: a pid that the guest names is a number inside.
+    // A guest's processes are not the host's: there it is the number inside, for who works inside.
+    if ((*generation_.plan)->microvm) return static_cast<int>(session.inner_pid & INT32_MAX);
+    // Only from its leaf: a pid that the sandbox names is a number inside.
     if (!session.slot || session.inner_pid == 0) return 0;
     return driver::find_session_pid(*generation_.plan, generation_.request.binding,
                                     LeafPool::name_of(*session.slot),

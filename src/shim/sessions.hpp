@@ -56,6 +56,9 @@ public:
     bool service_is_drained() const;
     void on_service_drained(std::function<void()> then) { service_drained_ = std::move(then); }
 
+    // Where OOM kills are known to the guest alone: how many it has told of so far.
+    void ask_guest_kills(std::function<std::uint64_t()> count) { guest_kills_ = std::move(count); }
+
     // The sandbox is about to end: what is not written down yet is.
     [[nodiscard]] Status settle();
 
@@ -110,6 +113,7 @@ private:
     std::vector<sys::UniqueFd> service_waiters_;
     std::optional<wire::Exit> service_exit_;
     std::function<void()> service_drained_;
+    std::function<std::uint64_t()> guest_kills_;
 };
 
 // As a program exits: 128 + signal, 124 time-out, 126 and 127 could not be executed.

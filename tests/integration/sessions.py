@@ -11,7 +11,8 @@ import socket
 import struct
 import subprocess
 
-from lib.harness import PATIENCE, check, main, read_until, same, scenario, until
+from lib import guest
+from lib.harness import DRIVER, PATIENCE, check, main, read_until, same, scenario, until
 
 SHELL = '/bin/sh', '-c'
 PYTHON = '/usr/bin/python3', '-c'
@@ -65,6 +66,12 @@ def lookers(root, *clients, look=has_inotify):
 
 def leaves(root, sandbox):
     """Cgroups below the workload, other than the main process's."""
+    if DRIVER == 'microvm':
+        # They are the guest's own, and the workload sees none of them: what is in them tells as much.
+        script = ('import os\nfor pid in os.listdir("/proc"):\n  try:\n    mine = pid.isdigit() and int(pid) != os.getpid()'
+                  ' and os.stat("/proc/" + pid).st_uid == os.getuid()\n    if mine: print(pid)\n  except OSError: pass')
+        pids = root.ctl('exec', sandbox, '--', *PYTHON, script).out.split()
+        return set(sorted(pids, key=int)[1:])
     found = set()
     for folder in root.census()['cgroups']:
         match = re.search(re.escape(sandbox) + r'/workload/(.+)$', folder)
@@ -353,7 +360,7 @@ def knock(root, sandbox, argv):
 
 @scenario
 def the_limit(root):
-    box = idle(root, text='[resources]\npids = 1000\nmemory = "1GiB"\n')
+    box = idle(root, text='[resources]\npids = 1000\nmemory = "1GiB"\n' + guest.machine('1536MiB'))
     sandbox = root.one(box)['id']
     doors = [knock(root, sandbox, (b'/bin/sleep', b'1000')) for _ in range(255)]
     check(all(head[4:] == b'\x2a' for _, _, head in doors), 'with the main process, 256 sessions run at once',

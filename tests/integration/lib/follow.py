@@ -6,7 +6,7 @@ import select
 import signal
 import time
 
-from lib.harness import CENSUS, PATIENCE, gone, leader, start_time, stat_of, until
+from lib.harness import CENSUS, DRIVER, PATIENCE, gone, leader, start_time, stat_of, until
 
 
 class Follower:
@@ -63,9 +63,13 @@ def state(root, name):
 
 
 def pid_of(root, name):
-    """The workload's first process on this host, by its own cgroup."""
-    inside = f'{root.parent}/{root.one(name)["id"]}/workload/s1/cgroup.procs'
+    """The workload's first process on this host, by its own cgroup; of a guest its VMM."""
+    leaf = 'machine' if DRIVER == 'microvm' else 's1'
+    inside = f'{root.parent}/{root.one(name)["id"]}/workload/{leaf}/cgroup.procs'
     both = (f'/sys/fs/cgroup/pids{inside}', f'/sys/fs/cgroup{inside}')
+    if DRIVER == 'microvm':
+        return until(lambda: next((int(pid) for path in both for pid in CENSUS.read(path).split()
+                                   if '\0microvm,' in CENSUS.read(f'/proc/{pid}/cmdline')), 0), f'the VMM of {name}')
     return until(lambda: leader(int(pid) for path in both for pid in CENSUS.read(path).split()), f'the process of {name}')
 
 

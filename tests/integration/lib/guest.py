@@ -7,6 +7,7 @@ import os
 SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
 GUEST = os.environ.get('SANDBOX_GUEST') or os.path.join(SOURCE, 'build-guest/new')
 VMM, SERVER = '/usr/bin/qemu-system-x86_64', '/usr/lib/qemu/virtiofsd'
+HAS_GUESTS = os.environ.get('SANDBOX_TEST_DRIVER') == 'microvm'
 MISSING = [path for path in (GUEST + '/vmlinux', GUEST + '/initrd', VMM, SERVER) if not os.path.exists(path)]
 
 
@@ -32,3 +33,14 @@ def tables(folder=GUEST):
         path = os.path.join(folder, file)
         lines += [f'[artifacts.{name}]', f'path = "{path}"', f'version = "{release()}"', f'sha256 = "{digest(path)}"']
     return '\n'.join(lines) + '\n'
+
+
+def without_warning(err):
+    """Standard error of a `run` without the line that says that its guest is emulated."""
+    head, mark, rest = err.partition(b'sandboxctl: warning: EMULATED: ')
+    return head + rest.partition(b'\n')[2] if mark and HAS_GUESTS else err
+
+
+def machine(memory):
+    """What a profile adds that wants more memory than the guests of a root have."""
+    return f'[microvm]\nmemory = "{memory}"\n' if HAS_GUESTS else ''

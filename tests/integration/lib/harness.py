@@ -231,7 +231,7 @@ class Root:
         ended = subprocess.run(self.command(*args), input=stdin, capture_output=True, env=env, cwd=cwd,
                                timeout=timeout)
         return Done(ended.returncode, ended.stdout.decode(errors='surrogateescape'),
-                    ended.stderr.decode(errors='surrogateescape'))
+                    guest.without_warning(ended.stderr).decode(errors='surrogateescape'))
 
     def spawn(self, *args, **options):
         options = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE,

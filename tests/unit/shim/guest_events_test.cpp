@@ -186,6 +186,31 @@ TEST(GuestEvents, EachFramePutsTheEndOff)
     EXPECT_EQ(sequence, 10U);
 }
 
+TEST(GuestEvents, CountsWhatTheGuestSaysItKilledForMemory)
+{
+    Watch watch(Millis{60'000});
+    ASSERT_TRUE(watch.events.start());
+    watch.line.guest.greet();
+    watch.line.guest.say(wire::GuestStateEvent{1, wire::GuestEvent::oom_kill, 2});
+    EXPECT_EQ(watch.events.count_oom_kills(), 2U);
+    watch.line.guest.say(wire::GuestStateEvent{2, wire::GuestEvent::clock_stepped, 7});
+    watch.line.guest.say(wire::GuestStateEvent{3, wire::GuestEvent::oom_kill, UINT64_MAX});
+    watch.line.guest.say(wire::ServiceStateEvent{4, wire::ServiceState::exited, 0, 0});
+    watch.events.await_service_end(sys::Deadline::after(Millis{10'000}));
+    EXPECT_EQ(watch.events.oom_kills(), 1'000'000U);  // whatever it says, no sum overflows
+}
+
+TEST(GuestEvents, WaitsForTheEndOfAServiceNoLongerThanItWasTold)
+{
+    Watch watch(Millis{60'000});
+    ASSERT_TRUE(watch.events.start());
+    watch.line.guest.greet();
+    watch.events.await_service_end(sys::Deadline::after(Millis{5}));
+    watch.line.guest.leave();
+    watch.events.await_service_end(sys::Deadline::never());
+    EXPECT_EQ(watch.events.oom_kills(), 0U);
+}
+
 TEST(GuestEvents, ALiarIsToldOfAndHasNoVoiceLeft)
 {
     Watch watch(Millis{60});
