@@ -63,6 +63,8 @@ void Init::turn()
     poller_.clear();
     link_.watch(poller_);
     at_signals_ = poller_.watch(signals_.get(), POLLIN);
+    at_memory_ = around_.memory_events < 0 ? Poller::kNone
+                                           : poller_.watch(around_.memory_events, POLLPRI);
     if (control_) control_->watch(poller_);
     if (events_) events_->watch(poller_);
     for (const auto& session : sessions_) session->watch(poller_);
@@ -117,8 +119,8 @@ void Init::tell_machine()
     if (!events_) return;
     if (const std::int64_t step = std::exchange(state_.clock_stepped_ns, 0); step != 0)
         events_->tell_guest(wire::GuestEvent::clock_stepped, static_cast<std::uint64_t>(step));
-    // Whoever was killed for its memory was reaped.
-    if (!around_.oom_kills || !std::exchange(reaped_, false)) return;
+    if (poller_.ready(at_memory_) != 0) may_be_killed_ = true;
+    if (!around_.oom_kills || !std::exchange(may_be_killed_, false)) return;
     const std::uint64_t kills = around_.oom_kills();
     if (kills > oom_told_) events_->tell_guest(wire::GuestEvent::oom_kill, kills - oom_told_);
     oom_told_ = kills;
@@ -211,7 +213,8 @@ void Init::reap()
         // Anybody's child: orphans of the whole sandbox come here (PID 1, subreaper).
         const auto reaped = sys::reap_any();
         if (!reaped || !*reaped) return;
-        reaped_ = true;
+        // Its kill may be counted before its notice is there.
+        may_be_killed_ = true;
         for (const auto& session : sessions_) {
             // A leader is known by its pid until this very moment; nobody else can have it.
             if (session->leader() != (*reaped)->pid) continue;

@@ -24,6 +24,7 @@ struct Surroundings {
     std::function<void()> ready;                   // READY came
     std::function<void(const std::string&)> over;  // the session of this name
     std::function<std::uint64_t()> oom_kills;      // so far, in all sessions
+    int memory_events = -1;                        // POLLPRI: they may have become more
 };
 
 // The whole of sandbox-init after its record was read: takes streams from the channel, runs what
@@ -64,7 +65,7 @@ private:
     Surroundings around_;
     bool ready_told_ = false;
     std::uint64_t oom_told_ = 0;
-    bool reaped_ = false;  // somebody, since OOM kills were last asked for
+    bool may_be_killed_ = false;  // somebody, since OOM kills were last asked for
     sys::UniqueFd signals_;
     Poller poller_;
     // Before its users, too.
@@ -77,6 +78,7 @@ private:
     bool ended_ = false;
     std::int64_t kill_at_ = kNever;  // while stopping
     std::size_t at_signals_ = Poller::kNone;
+    std::size_t at_memory_ = Poller::kNone;
 };
 
 }  // namespace sandbox::guest

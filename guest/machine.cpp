@@ -14,8 +14,8 @@
 #include "confine/box.hpp"
 #include "guest/init.hpp"
 #include "guest/machine_boot.hpp"
+#include "guest/machine_box.hpp"
 #include "guest/machine_groups.hpp"
-#include "guest/machine_tree.hpp"
 #include "guest/mux_link.hpp"
 #include "sys/file.hpp"
 #include "sys/mount.hpp"
@@ -72,10 +72,10 @@ void report(MuxLink& link, Items items)
 
 // "ID PARENT MAJOR:MINOR ROOT TARGET OPTIONS ... - TYPE SOURCE SUPER" (proc(5)): what is mounted
 // where, and how.
-void add_mounts(Items& items)
+void add_mounts(Items& items, int proc)
 {
     // 256 KiB and 256 lines: a tree of ours has fewer; the workload has not run yet.
-    const auto text = sys::read_file("/proc/self/mountinfo", 256U << 10);
+    const auto text = sys::read_file_at(proc, "self/mountinfo", 256U << 10);
     if (!text) return;
     std::size_t at = 0;
     while (at < text->size() && items.size() < 256) {
@@ -99,7 +99,8 @@ void add_mounts(Items& items)
     }
 }
 
-Items observe(const std::optional<MachineGroups>& groups, std::size_t modules)
+Items observe(const std::optional<MachineGroups>& groups, const MachineBox& box,
+              std::size_t modules)
 {
     Items items;
     utsname name{};
@@ -111,7 +112,8 @@ Items observe(const std::optional<MachineGroups>& groups, std::size_t modules)
     items.emplace_back("modules", std::to_string(modules));
     if (groups)
         for (const auto& item : groups->report()) items.push_back(item);
-    add_mounts(items);
+    if (box.proc) add_mounts(items, box.proc.get());
+    items.insert(items.end(), box.report.begin(), box.report.end());
     return items;
 }
 
@@ -132,10 +134,10 @@ public:
         if (wanted.steps.empty()) return {};
         // Limits before anything else may run; the tree after them, because it changes the root.
         groups_.emplace(TRY(MachineGroups::make(records_.machine)));
-        TRY_VOID(enter_tree(records_.machine));
         // Sessions live in it: ids are the same there, and no capability of theirs reaches beyond
-        // it.
+        // it. Made while /proc still shows its maker.
         user_namespace_ = TRY(sys::make_user_namespace({{0, 0, kIds}}, {{0, 0, kIds}}));
+        box_ = TRY(enter_box(records_.machine));
         link_.leaves_from(
             [this](const std::string& session) { return groups_->make_leaf(session); });
         return {};
@@ -144,7 +146,7 @@ public:
     int run()
     {
         // Read back, not repeated: the host compares with its plan (law 8).
-        report(link_, observe(groups_, modules_));
+        report(link_, observe(groups_, box_, modules_));
         Surroundings around;
         around.own_clock = kernel_ == Kernel::own;
         around.user_namespace = user_namespace_.get();
@@ -154,6 +156,7 @@ public:
         if (groups_) {
             around.over = [this](const std::string& session) { groups_->retire(session); };
             around.oom_kills = [this] { return groups_->oom_kills(); };
+            around.memory_events = groups_->memory_events();
         }
         return Init(std::move(records_.boot), link_, std::move(around)).run();
     }
@@ -165,6 +168,7 @@ private:
     Kernel kernel_;
     std::optional<MachineGroups> groups_;
     sys::UniqueFd user_namespace_;
+    MachineBox box_;
 };
 
 int serve(sys::UniqueFd port, std::size_t modules, Kernel kernel)

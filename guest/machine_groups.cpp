@@ -2,6 +2,7 @@
 #include "guest/machine_groups.hpp"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <charconv>
 
@@ -71,6 +72,7 @@ Result<MachineGroups> MachineGroups::make(const wire::Machine& machine)
     TRY_VOID(set_all(workload, machine.workload));
     // For the leaves, so that memory.events of each counts its own.
     TRY_VOID(sys::write_control_at(workload, "cgroup.subtree_control", kControllers));
+    groups.events_ = TRY(sys::open_at(workload, "memory.events", O_RDONLY));
     groups.report_ = read_all(workload, "cgroup.", machine.workload);
     for (auto& item : read_all(control.get(), "control.cgroup.", machine.control))
         groups.report_.push_back(std::move(item));
@@ -114,15 +116,19 @@ void MachineGroups::sweep()
 // cgroup-v2.rst, memory.events: hierarchical, so the workload's counts its leaves'.
 std::uint64_t MachineGroups::oom_kills() const
 {
-    const auto text = sys::read_file_at(workload_.get(), "memory.events", kMostBytes);
+    // Through the one descriptor that is polled: reading it is what arms it again (kernfs).
+    std::string text(kMostBytes, '\0');
+    const ssize_t count = ::pread(events_.get(), text.data(), text.size(), 0);
+    if (count <= 0) return 0;
+    text.resize(static_cast<std::size_t>(count));
     constexpr std::string_view kField = "oom_kill ";
     // With the line end before it: "oom_kill" alone is also a part of "oom_group_kill".
-    const auto at = text ? text->find(std::string("\n") + std::string(kField)) : std::string::npos;
+    const auto at = text.find(std::string("\n") + std::string(kField));
     if (at == std::string::npos) return 0;
-    std::uint64_t count = 0;
-    const char* begin = text->c_str() + at + 1 + kField.size();
-    std::from_chars(begin, text->c_str() + text->size(), count);
-    return count;
+    const char* begin = text.c_str() + at + 1 + kField.size();
+    std::uint64_t kills = 0;
+    std::from_chars(begin, text.c_str() + text.size(), kills);
+    return kills;
 }
 
 }  // namespace sandbox::guest

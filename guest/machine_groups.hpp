@@ -28,6 +28,8 @@ public:
     void retire(const std::string& session);
     // In all sessions so far. 0 also when it cannot be read.
     std::uint64_t oom_kills() const;
+    // Readable with POLLPRI when that may have changed since oom_kills() was last asked.
+    int memory_events() const noexcept { return events_.get(); }
     // What is in force: name and value, as read back.
     const std::vector<std::pair<std::string, std::string>>& report() const { return report_; }
 
@@ -36,6 +38,7 @@ private:
     void sweep();
 
     sys::UniqueFd workload_;
+    sys::UniqueFd events_;  // the workload's memory.events
     std::multimap<std::string, std::string> leaves_;  // by session; of one name the oldest first
     std::vector<std::string> dying_;  // killed, not empty yet
     std::uint32_t next_ = 1;
