@@ -120,6 +120,10 @@ void Control::take(const wire::ControlMessage& message)
             return refuse({wire::WireError::refused, "provider keys are not built yet", 0});
         if (!state_.secrets.keep(*provision))
             return refuse({wire::WireError::refused, "memory for the values cannot be locked", 0});
+        // The name of the workload's uts namespace, which PID 1 has joined.
+        if (state_.own_clock && !provision->hostname.empty() &&
+            ::sethostname(provision->hostname.c_str(), provision->hostname.size()) != 0)
+            return refuse({wire::WireError::refused, "hostname", 0});
         if (state_.own_clock)
             static_cast<void>(step_clock(provision->time_ns, state_.clock_stepped_ns));
         gate.provisioned = true;

@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from lib.harness import DRIVER, PATIENCE, check, main, quick, read_until, same, scenario, until
+from lib.harness import CLASS, DRIVER, PATIENCE, check, main, quick, read_until, same, scenario, until
 
 SHELL = '/bin/sh', '-c'
 LOOP = 'echo ready; while :; do sleep 0.02; done'
@@ -114,7 +114,7 @@ def odd_roots(root):
     os.makedirs(place)
     parent = root.parent + '-long'
     os.makedirs(place + '/etc/sandbox')
-    root.write(place + '/etc/sandbox/config.toml', f'version = 1\ncgroup_parent = "{parent}"\n')
+    root.write(place + '/etc/sandbox/config.toml', root.config(parent=parent))
     profile = root.profile()
     done = root.ctl('run', '--root', place, '-d', '--name', 'far', profile, '--', '/bin/sleep', '100')
     same((done.code, done.out), (0, 'far\n'), 'a root with a long path, given after the verb', done.err)
@@ -148,7 +148,7 @@ def shapes(root):
     check(re.match(r'sha256:[0-9a-f]{64}$', one['plan_digest']), 'the plan digest is one', one['plan_digest'])
     check(re.match(r'[0-9a-f]{32}$', one['id']), 'the id is one', one['id'])
     same((one['driver'], one['isolation_class'], one['state'], one['profile'], one['generation']),
-         (DRIVER or 'oci', 'shared-kernel', 'stopped', 'shaped', 1), 'values are what they should be')
+         (DRIVER or 'oci', CLASS, 'stopped', 'shaped', 1), 'values are what they should be')
     same(root.one(one['id'][:8])['name'], 'one', 'an id prefix names it')
     prefix = one['id'][:6]
     root.ctl('run', '--name', prefix, root.profile())
@@ -157,7 +157,7 @@ def shapes(root):
     done = root.ctl('inspect', 'one', 'two', '-o', 'table')
     check(done.code == 0 and 'namespace.user' in done.out, 'inspect -o table is for people', done.out[:300])
     done = root.ctl('ps')
-    check(done.out.startswith('ID ') and 'shared-kernel' in done.out, 'ps is a table', done.out)
+    check(done.out.startswith('ID ') and CLASS in done.out, 'ps is a table', done.out)
     same(root.ctl('ps', '-q').out.split(), [s['id'] for s in root.ps()], 'ps -q gives ids')
     same(root.ctl('ps', '-o', 'yaml').code, 0, 'ps -o yaml')
     done = root.ctl('run', root.profile('auto'))
@@ -184,7 +184,7 @@ def many_at_once(root):
     audited = [json.loads(line) for line in open(root.path + '/var/lib/sandbox/audit.jsonl')]
     check(len(audited) >= 40, 'and tells of each', len(audited))
     for sandbox in root.ps():
-        [control] = [c for c in root.one(sandbox['id'])['controls'] if c['name'] == 'id_map']
+        [control] = [c for c in root.one(sandbox['id'])['controls'] if c['name'] == ('vmm.user' if DRIVER == 'microvm' else 'id_map')]
         ids[control['observed']] = sandbox['name']
     same(len(ids), 4, 'four that live have four id ranges', ids)
 
@@ -202,7 +202,7 @@ def audit_log(root):
         whole = file.read()
     lines = whole.splitlines(keepends=True)
     for what, changed in [('a cut', b''.join(lines[:-1])), ('a missing line', b''.join(lines[:1] + lines[2:])),
-                          ('an edit', whole.replace(b'shared-kernel', b'hardware-vm', 1)), ('an empty file', b'')]:
+                          ('an edit', whole.replace(CLASS.encode(), b'hardware-vm', 1)), ('an empty file', b'')]:
         with open(path, 'wb') as file:
             file.write(changed)
         done = root.ctl('audit', 'verify')
@@ -215,7 +215,7 @@ def audit_log(root):
 @scenario
 def capacity(root):
     root.write(root.path + '/etc/sandbox/config.toml',
-               f'version = 1\ncgroup_parent = "{root.parent}"\nmax_sandboxes = 1\n')
+               root.config('max_sandboxes = 1\n'))
     start(root, 'only')
     done = root.ctl('run', root.profile())
     check(done.code == 125 and 'at most 1' in done.err, 'more than max_sandboxes do not start', done)

@@ -32,6 +32,7 @@ SERVICE = os.environ.get('SANDBOX_TEST_SERVICE', 'embedded')
 # The driver of every profile that pins none: the same cases, whatever isolates.
 DRIVER = os.environ.get('SANDBOX_TEST_DRIVER', '')
 ISOLATION = 'microvm' if DRIVER == 'microvm' else 'sandbox'
+CLASS = 'emulated-vm' if DRIVER == 'microvm' else 'shared-kernel'
 # What its launch is called in timings, audit and failpoints.
 LAUNCH_STEP = {'native': 'box', 'microvm': 'launch'}.get(DRIVER, 'crun')
 ATTACKER = os.environ.get('SANDBOX_ATTACKER', '')
@@ -171,17 +172,21 @@ class Root:
         self.children = []
         os.makedirs(os.path.join(self.path, 'etc/sandbox/org.d'))
         os.mkdir(self.work, 0o755)
-        chosen = f'default_driver = "{DRIVER}"\n' if DRIVER == 'native' and 'default_driver' not in config else ''
-        if DRIVER == 'microvm':
-            chosen += guest.keys()
-            config += '\n' + guest.tables() + '[microvm]\nmemory = "512MiB"\ncpus = 1\n'
-        self.write(os.path.join(self.path, 'etc/sandbox/config.toml'),
-                   f'version = 1\ncgroup_parent = "{self.parent}"\n{chosen}{config}')
+        self.write(os.path.join(self.path, 'etc/sandbox/config.toml'), self.config(config))
         self.daemon = None
         self.socket = os.path.join(self.path, 'run/sandbox/sandboxd.sock')
         if SERVICE == 'daemon':
             self.start_daemon()
         self.before = self.census()
+
+    def config(self, more='', parent=None):
+        """The operator config of a root; `more` is keys, then tables."""
+        text = f'version = 1\ncgroup_parent = "{parent or self.parent}"\n'
+        if DRIVER == 'native' and 'default_driver' not in more:
+            text += 'default_driver = "native"\n'
+        if DRIVER != 'microvm':
+            return text + more
+        return text + guest.keys() + more + '\n' + guest.tables() + '[microvm]\nmemory = "512MiB"\ncpus = 1\n'
 
     def start_daemon(self, *args, env=None, wait=True):
         """Starts a sandboxd on this root; returns once it answers."""
