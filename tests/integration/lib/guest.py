@@ -7,6 +7,9 @@ import os
 SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
 GUEST = os.environ.get('SANDBOX_GUEST') or os.path.join(SOURCE, 'build-guest/new')
 VMM, SERVER = '/usr/bin/qemu-system-x86_64', '/usr/lib/qemu/virtiofsd'
+# On a host whose KVM runs guests: 'kvm'.
+EMULATED = os.environ.get('SANDBOX_TEST_ACCELERATOR', 'tcg') == 'tcg'
+CLASS = 'emulated-vm' if EMULATED else 'hardware-vm'
 HAS_GUESTS = os.environ.get('SANDBOX_TEST_DRIVER') == 'microvm'
 MISSING = [path for path in (GUEST + '/vmlinux', GUEST + '/initrd', VMM, SERVER) if not os.path.exists(path)]
 
@@ -23,7 +26,8 @@ def release():
 
 def keys():
     """The keys of config.toml that stand before its tables."""
-    return 'drivers = ["oci", "microvm"]\naccelerator = "tcg"\naccept_emulated = true\n'
+    emulated = 'accelerator = "tcg"\naccept_emulated = true\n'
+    return 'drivers = ["oci", "microvm"]\n' + (emulated if EMULATED else 'accelerator = "kvm"\n')
 
 
 def tables(folder=GUEST):

@@ -32,7 +32,7 @@ SERVICE = os.environ.get('SANDBOX_TEST_SERVICE', 'embedded')
 # The driver of every profile that pins none: the same cases, whatever isolates.
 DRIVER = os.environ.get('SANDBOX_TEST_DRIVER', '')
 ISOLATION = 'microvm' if DRIVER == 'microvm' else 'sandbox'
-CLASS = 'emulated-vm' if DRIVER == 'microvm' else 'shared-kernel'
+CLASS = guest.CLASS if DRIVER == 'microvm' else 'shared-kernel'
 # What its launch is called in timings, audit and failpoints.
 LAUNCH_STEP = {'native': 'box', 'microvm': 'launch'}.get(DRIVER, 'crun')
 ATTACKER = os.environ.get('SANDBOX_ATTACKER', '')

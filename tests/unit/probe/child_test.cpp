@@ -203,10 +203,11 @@ TEST(ProbeChild, RunsTasksSideBySide)
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(page, MAP_FAILED);
     auto* here = new (page) std::atomic<int>(0);
-    constexpr int kTasks = 4;
+    // A task names its facts for as long as it lives.
+    constexpr std::array<std::string_view, 4> kNames{"fact0", "fact1", "fact2", "fact3"};
+    constexpr int kTasks = kNames.size();
     std::vector<Task> tasks;
-    for (int i = 0; i < kTasks; ++i) {
-        const std::string name = "fact" + std::to_string(i);
+    for (const std::string_view name : kNames) {
         tasks.push_back({"unit", {name}, [here, name](const Reporter& out) {
                              ++*here;
                              // One after the other, the first would wait for ever.
