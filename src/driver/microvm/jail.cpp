@@ -49,13 +49,16 @@ Result<std::vector<sys::UniqueFd>> clone_binds(const std::vector<JailBind>& bind
 {
     std::vector<sys::UniqueFd> mounts;
     for (const JailBind& bind : binds) {
+        if (bind.use == JailUse::device) {  // made, not bound
+            mounts.emplace_back();
+            continue;
+        }
         sys::UniqueFd mount = TRY_WITH(sys::clone_tree(bind.from.get(), "", sys::Depth::single),
                                        "bind " + bind.path);
         sys::MountAttributes flags;
         flags.no_suid = true;
-        flags.read_only = bind.use != JailUse::device;
-        flags.no_dev = bind.use != JailUse::device;
-        flags.no_exec = bind.use == JailUse::device;
+        flags.read_only = true;
+        flags.no_dev = true;
         TRY_VOID(sys::set_mount_attributes(mount.get(), flags, sys::Depth::single));
         mounts.push_back(std::move(mount));
     }

@@ -25,10 +25,10 @@ namespace sandbox::driver::microvm {
 enum class JailUse {
     read,  // data and libraries
     execute,  // the program and its loader
-    device  // a device node, read and written
+    device  // a device node, read and written: one of the jail's own, in a folder of its own
 };
 
-// Bound into the tree read-only (device nodes excepted), from a descriptor that is open already:
+// Bound into the tree read-only (of a device node only its number is taken), from a descriptor that is open already:
 // what was checked is what is seen.
 struct JailBind {
     sys::UniqueFd from;  // of a file, O_PATH is enough

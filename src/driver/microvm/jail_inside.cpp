@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -28,6 +29,7 @@ namespace {
 constexpr int kSignalBase = 128;
 // Folders and empty files under the binds; a furnished tree brings mounts of its own.
 constexpr std::uint64_t kTreeSize = 1U << 20;
+constexpr std::uint64_t kNodeSize = 64U << 10;  // a node takes a page
 // Every host has it, and a mount over it is seen by nobody else.
 constexpr const char* kBuildSite = "/tmp";
 constexpr const char* kProc = "proc";
@@ -58,6 +60,36 @@ Status place(int root, const JailBind& bind, const sys::UniqueFd& mount)
     return sys::attach_tree(mount.get(), root, below);
 }
 
+// A node that is the program's and nobody else's: the host's belongs to a group that has no number in
+// here. On a mount of its own, the only one that takes devices.
+Status make_node(int root, const JailBind& bind, const JailSpec& spec)
+{
+    struct stat status{};
+    if (::fstat(bind.from.get(), &status) != 0) return fail_errno("stat", bind.path);
+    if (!S_ISCHR(status.st_mode)) return fail(Code::conflict, bind.path + " is no device");
+    const std::string below = bind.path.substr(1);
+    TRY_VOID(make_parents(root, below));
+    const std::size_t slash = below.rfind('/');
+    if (slash == std::string::npos) return fail(Code::invalid_argument, bind.path);
+    const std::string name = below.substr(slash + 1);
+    sys::MountAttributes flags;
+    flags.no_suid = true;
+    flags.no_exec = true;
+    const sys::UniqueFd folder = TRY(sys::make_tmpfs(kNodeSize, 0755, flags));
+    if (::mknodat(folder.get(), name.c_str(), S_IFCHR | 0600, status.st_rdev) != 0)
+        return fail_errno("mknod", bind.path);
+    const auto range = std::ranges::find_if(spec.ids, [&](const sys::IdMapping& ids) {
+        return spec.uid >= ids.inside && spec.uid - ids.inside < ids.count;
+    });
+    if (range == spec.ids.end()) return fail(Code::invalid_argument, "a user outside the ids");
+    const std::uint32_t owner = range->outside + (spec.uid - range->inside);
+    if (::fchownat(folder.get(), name.c_str(), owner, owner, AT_SYMLINK_NOFOLLOW) != 0)
+        return fail_errno("chown", bind.path);
+    flags.read_only = true;
+    TRY_VOID(sys::set_mount_attributes(folder.get(), flags, sys::Depth::single));
+    return sys::attach_tree(folder.get(), root, below.substr(0, slash));
+}
+
 Status make_tree(const JailStart& start)
 {
     const JailSpec& spec = start.spec;
@@ -69,7 +101,10 @@ Status make_tree(const JailStart& start)
     TRY_VOID(sys::attach_tree(mount.get(), AT_FDCWD, kBuildSite));
     const sys::UniqueFd root = TRY(sys::open_dir(kBuildSite));
     for (std::size_t i = 0; i < spec.binds.size(); ++i)
-        TRY_VOID(place(root.get(), spec.binds[i], start.mounts[i]));
+        if (spec.binds[i].use == JailUse::device)
+            TRY_VOID(make_node(root.get(), spec.binds[i], spec));
+        else
+            TRY_VOID(place(root.get(), spec.binds[i], start.mounts[i]));
     if (spec.with_proc) {
         flags.no_exec = true;
         const sys::UniqueFd proc = TRY(sys::make_filesystem(kProc, {}, flags));
