@@ -95,7 +95,10 @@ class Stream:
         length, kind = struct.unpack('>IB', self.held[:5])
         payload, self.held = self.held[5:5 + length], self.held[5 + length:]
         if kind in (OUT, ERR):
-            self.send(TAKEN, struct.pack('>I', length))
+            try:
+                self.send(TAKEN, struct.pack('>I', length))
+            except BrokenPipeError:
+                pass  # it has said all, and waits for no more room; what it said is still to be read
         return kind, payload
 
     def until_result(self):
