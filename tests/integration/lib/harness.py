@@ -21,7 +21,10 @@ import tempfile
 import time
 import traceback
 
-from lib import guest
+try:
+    from lib import guest
+except ImportError:  # a sweep: this folder itself is on its path
+    import guest
 
 SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), '../../..'))
 BIN = os.environ.get('SANDBOX_BIN_DIR') or os.path.join(SOURCE, 'build', 'bin')
