@@ -363,6 +363,8 @@ Task cgroup_task(const ProbeSettings& settings, std::string probe_cgroup)
     task.names = {name::kCgroupHierarchy, name::kCgroupParent, name::kCgroupFreezer,
                   name::kCgroupKill, name::kCgroupSwap};
     for (const Limit& limit : kLimits) task.names.push_back(limit.fact);
+    // Killed between freeze and thaw (v1), the member holds up the end of its PID 1, our child.
+    task.release = [probe_cgroup] { sweep_cgroups(probe_cgroup); };
     task.body = [settings, path = std::move(probe_cgroup)](const Reporter& out) {
         check_cgroups(out, settings, path);
     };

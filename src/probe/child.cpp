@@ -204,6 +204,7 @@ void collect(std::vector<Running>& children, milliseconds deadline)
         syscall(SYS_pidfd_send_signal, child.process.get(), SIGKILL, nullptr, 0);
         child.end = fmt::format("the check did not end within {} ms and was killed",
                                 deadline.count());
+        if (child.task->release) child.task->release();
     }
 }
 

@@ -45,6 +45,9 @@ struct Task {
     std::string label;  // for evidence: "namespaces"
     std::vector<std::string_view> names;  // facts it must report; others are dropped
     std::function<void(const Reporter&)> body;  // runs in the child, which then exits
+    // Runs in the caller once the child was killed for being late, before it is waited for: frees
+    // what keeps it from dying, as a frozen process in its pid namespace does. May be empty.
+    std::function<void()> release;
 };
 
 // Runs the tasks side by side, each for at most `deadline` of boot time, and reaps every child. A

@@ -128,16 +128,15 @@ bool enter_long_mode(int vcpu, std::string& problem)
 
 // struct kvm_cpuid2 of linux/kvm.h as the kernel has it: in C++ the header's flexible array makes it
 // larger, and the numbers of its ioctls, which hold the size, are then others.
-constexpr std::uint32_t kFeatures =
-    256;  // virt/kvm/api.rst, 4.46: E2BIG where it has more; some sixty
-struct Features {
+struct FeaturesHead {
     std::uint32_t count = 0;
     std::uint32_t padding = 0;
-    kvm_cpuid_entry2 entries[kFeatures] = {};
 };
-struct FeaturesHead {
-    std::uint32_t count;
-    std::uint32_t padding;
+// virt/kvm/api.rst, 4.46: E2BIG where KVM has more; kernels of today fill some sixty.
+constexpr std::uint32_t kFeatures = 256;
+struct Features {
+    FeaturesHead head;
+    kvm_cpuid_entry2 entries[kFeatures] = {};
 };
 constexpr unsigned long kGetFeatures = _IOWR(KVMIO, 0x05, FeaturesHead);
 constexpr unsigned long kSetFeatures = _IOW(KVMIO, 0x90, FeaturesHead);
@@ -147,7 +146,7 @@ constexpr unsigned long kSetFeatures = _IOW(KVMIO, 0x90, FeaturesHead);
 bool give_features(int kvm, int vcpu, std::string& problem)
 {
     const auto features = std::make_unique<Features>();
-    features->count = kFeatures;
+    features->head.count = kFeatures;
     if (ioctl(kvm, kGetFeatures, features.get()) != 0)
         problem = errno_text("KVM_GET_SUPPORTED_CPUID");
     else if (ioctl(vcpu, kSetFeatures, features.get()) != 0)

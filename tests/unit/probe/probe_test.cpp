@@ -179,6 +179,35 @@ TEST(ProbeCgroups, SweepEndsWhatAKilledProbeLeftFrozenAndNobodyElse)
     }
 }
 
+TEST(ProbeCgroups, AProbeKilledWithAFrozenMemberIsStillReaped)
+{
+    const auto host = sys::cgroup::detect();
+    ASSERT_TRUE(host);
+    const std::vector<std::string> controllers{host->with("freezer") != nullptr ? "freezer"
+                                                                                : "pids"};
+    const std::string path = probe_cgroup_path("/sandbox");
+    Task task = cgroup_task(standard(), path);
+    task.names = {"frozen"};
+    task.body = [&](const Reporter& out) {
+        const auto tree = sys::cgroup::CgroupTree::create(*host, path, controllers);
+        if (!tree) return;
+        member_of(*tree, "sandbox-probe");
+        if (!tree->freeze(sys::Deadline::after(kPatience))) return;
+        out.report("frozen", found("yes", "seen"));
+        while (true) pause();
+    };
+    const auto before = take_census();
+    facts::Fact frozen;
+    // Longer ones in turn: a busy host takes its time to come as far as the freezing.
+    for (const int patience : {200, 2000, 20'000}) {
+        frozen = run_tasks({task}, std::chrono::milliseconds(patience)).at("frozen");
+        sweep_cgroups(path);
+        ASSERT_EQ(before, take_census()) << describe(take_census());
+        if (frozen.status == FactStatus::ok) break;
+    }
+    EXPECT_EQ(frozen.value, "yes") << frozen.evidence;
+}
+
 TEST(ProbeCgroups, StandsBesideWhatLaunchesUse)
 {
     const std::string own = "sandbox-probe-" + std::to_string(getpid());
