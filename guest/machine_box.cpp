@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <csignal>
 
 #include "guest/machine_tree.hpp"
@@ -70,14 +69,9 @@ Result<MachineBox> enter_box(const wire::Machine& machine)
     const auto clone = TRY_WITH(sys::clone_process(options), "the workload's namespaces");
     if (clone.pid == 0) hold(machine, pair.second.get());
     pair.second.reset();
-    std::array<char, kMostWords> words{};
-    ssize_t count = 0;
-    do count = ::recv(pair.first.get(), words.data(), words.size(), 0);
-    while (count < 0 && errno == EINTR);
-    const std::string_view said(words.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+    const std::string said = TRY(sys::recv_fds(pair.first.get(), kMostWords, 0)).bytes;
     if (said != kBuilt)
-        return fail(Code::unavailable,
-                    said.empty() ? "the tree's builder ended" : std::string(said));
+        return fail(Code::unavailable, said.empty() ? "the tree's builder ended" : said);
     for (const auto& [space, name] : kNames)
         box.report.emplace_back(std::string("namespace.") + name,
                                 TRY(is_own(box.proc.get(), clone.pid, space)) ? "own" : "shared");

@@ -74,7 +74,7 @@ public:
         const auto type = std::to_integer<std::uint8_t>(frame[4]);
         const std::span payload = std::span(frame).subspan(wire::kHeaderSize);
         const bool data = type == wire::MuxData::kType;
-        if (behaviour_ == "silent" || (mute_ && behaviour_ == "mute")) return;
+        if (mute_ && behaviour_ == "mute") return;
         if (behaviour_ == "version" && type == wire::MuxHello::kType) payload[0] = std::byte{0x7f};
         // The first bytes on port 5002 are EVENT_AUTH, and the nonce ends the frame.
         if (data && payload.size() > 8 && payload[8] == std::byte{wire::EventAuth::kType} &&

@@ -3,15 +3,13 @@
 """Guests that were taken over: whatever they say on their one port, they are found out, marked faulty
 and stopped, nothing of them stays, and their neighbours hardly notice."""
 import concurrent.futures
-import importlib.machinery
-import importlib.util
 import json
 import os
 import sys
 import time
 
 from lib import guest
-from lib.harness import SLOWNESS, SOURCE, Root, Tap, check, main, read_until, same, scenario, skip, until
+from lib.harness import SLOWNESS, SOURCE, Root, Tap, check, load_program, main, read_until, same, scenario, skip, until
 
 HOSTILE = os.environ.get('SANDBOX_HOSTILE', '')
 SHELL = '/bin/sh', '-c'
@@ -26,18 +24,11 @@ ATTACKS = {
     'type': 'guest.protocol',  # a frame that is none
     'stranger': 'guest.protocol',  # bytes on a stream that nobody opened
     'reset': 'guest.protocol',  # ends the stream that cannot end
+    'session': 'guest.protocol',  # says on a session's stream what only a host may say
     'replay': 'guest.events',  # says on the stream of the nonce what it has said already
     'nonce': 'guest.events',  # comes with another nonce
     'mute': 'guest.liveness',  # never says anything again
 }
-
-
-def mkguest():
-    path = os.path.join(SOURCE, 'guest', 'image', 'sandbox-mkguest')
-    loader = importlib.machinery.SourceFileLoader('mkguest', path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader('mkguest', loader))
-    loader.exec_module(module)
-    return module
 
 
 def image(folder, behaviour):
@@ -49,7 +40,8 @@ def image(folder, behaviour):
     with open(HOSTILE, 'rb') as file:
         program = file.read()
     # A later archive goes over an earlier one.
-    more = mkguest().archive([('init', 0o100755, program), ('behaviour', 0o100644, behaviour.encode())])
+    mkguest = load_program('mkguest', os.path.join(SOURCE, 'guest/image/sandbox-mkguest'))
+    more = mkguest.archive([('init', 0o100755, program), ('behaviour', 0o100644, behaviour.encode())])
     with open(os.path.join(folder, 'initrd'), 'wb') as file:
         file.write(honest + more)
     return folder
@@ -58,15 +50,9 @@ def image(folder, behaviour):
 def taken_over(root, behaviour):
     folder = image(os.path.join(root.work, 'image'), behaviour)
     os.chmod(folder, 0o755)
-    with open(os.path.join(root.path, 'etc/sandbox/config.toml'), 'a') as file:
-        file.write(guest.keys() + guest.tables(folder))
+    guest.configure(root, folder)
     return root.profile('evil', None, '[microvm]\nmemory = "256MiB"\ncpus = 1\n', '[process]\nargv = '
                         + json.dumps([*SHELL, 'echo now-be-evil; sleep 1000']) + '\n', isolation='microvm')
-
-
-def violations(root, sandbox):
-    done = root.ctl('events', sandbox)
-    return [event for event in map(json.loads, done.out.splitlines()) if event.get('event') == 'violation']
 
 
 def attack(behaviour):
@@ -124,8 +110,7 @@ def pss(pid):
 @scenario
 def neighbours(root):
     """A neighbour of a guest that talks as much as it may, and one of a guest that only computes."""
-    with open(os.path.join(root.path, 'etc/sandbox/config.toml'), 'a') as file:
-        file.write(guest.keys() + guest.tables())
+    guest.configure(root)
     root.start_daemon()
     assert root.ctl('run', '-d', '--name', 'box', root.profile('box', ('/bin/sleep', '1000'))).code == 0
     vm = root.profile('vm', ('/bin/true',), '[microvm]\nmemory = "256MiB"\ncpus = 1\n', isolation='microvm')

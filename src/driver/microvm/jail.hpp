@@ -28,8 +28,8 @@ enum class JailUse {
     device  // a device node, read and written: one of the jail's own, in a folder of its own
 };
 
-// Bound into the tree read-only (of a device node only its number is taken), from a descriptor that is open already:
-// what was checked is what is seen.
+// Bound into the tree read-only (of a device node only its number is taken), from a descriptor that
+// is open already: what was checked is what is seen.
 struct JailBind {
     sys::UniqueFd from;  // of a file, O_PATH is enough
     std::string path;  // absolute, in the jail

@@ -39,6 +39,12 @@ def tables(folder=GUEST):
     return '\n'.join(lines) + '\n'
 
 
+def configure(root, folder=GUEST):
+    """Adds the driver to the operator config of a root that was made without, and pins what lies there."""
+    with open(os.path.join(root.path, 'etc/sandbox/config.toml'), 'a') as file:
+        file.write(keys() + tables(folder))
+
+
 def without_warning(err):
     """Standard error of a `run` without the line that says that its guest is emulated."""
     head, mark, rest = err.partition(b'sandboxctl: warning: EMULATED: ')

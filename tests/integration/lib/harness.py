@@ -48,16 +48,16 @@ PATIENCE = 30 * SLOWNESS  # seconds that anything here may take on a busy machin
 Done = collections.namedtuple('Done', 'code out err')
 
 
-def load_census():
-    path = os.environ.get('SANDBOX_CENSUS') or os.path.join(SOURCE, 'dev', 'census')
-    loader = importlib.machinery.SourceFileLoader('census', path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader('census', loader))
+def load_program(name, path):
+    """A program of the tree that is no module by its name."""
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     loader.exec_module(module)
     return module
 
 
 sys.dont_write_bytecode = True
-CENSUS = load_census()
+CENSUS = load_program('census', os.environ.get('SANDBOX_CENSUS') or os.path.join(SOURCE, 'dev', 'census'))
 
 
 class Tap:
