@@ -156,6 +156,10 @@ void Control::take(const wire::ControlMessage& message)
         out_.send(wire::PoweroffAck{});
     } else if (const auto* time = std::get_if<wire::TimeSet>(&message)) {
         set_time(time->time_ns);
+    } else if (const auto* wanted = std::get_if<wire::SignalSession>(&message)) {
+        const bool found = state_.signal_session &&
+                           state_.signal_session(wanted->session, wanted->signal);
+        out_.send(wire::SessionSignaled{found});
     } else if (std::holds_alternative<wire::Fstrim>(message)) {
         refuse({wire::WireError::refused, "no data disk", 0});
     } else {

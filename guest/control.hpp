@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string_view>
 
 #include "guest/outbox.hpp"
 #include "guest/poller.hpp"
@@ -26,6 +28,8 @@ struct ControlState {
     std::int32_t service_exit = 0;  // exit code, or minus the signal
     bool own_clock = false;  // of a kernel of our own: PROVISION and TIME_SET set it
     bool poweroff = false;
+    // False: no such session, or it has ended.
+    std::function<bool(std::string_view session, int signal)> signal_session;
     std::int64_t clock_stepped_ns = 0;  // and not told on port 5002 yet
 };
 

@@ -52,6 +52,13 @@ Status Init::begin()
     // Through a descriptor: the loop has one place to wait in, and no handler interrupts it.
     signals_.reset(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) return fail_errno("signalfd");
+    state_.signal_session = [this](std::string_view name, int number) {
+        const auto named = std::ranges::find_if(
+            sessions_, [&](const auto& session) { return session->name() == name; });
+        if (named == sessions_.end() || (*named)->leader() == 0) return false;
+        (*named)->signal(number);
+        return true;
+    };
     tell(wire::InitUp{wire::kProtocolVersion, static_cast<std::uint32_t>(::getpid())});
     link_.flush();
     return {};

@@ -145,6 +145,19 @@ void GuestEvents::stop()
     timer_.reset();
 }
 
+void GuestEvents::hold()
+{
+    if (timer_) loop_.forget(*timer_);
+    timer_.reset();
+}
+
+Status GuestEvents::release()
+{
+    hold();
+    alive_ns_ = sys::boottime_ns();
+    return arm(liveness_);
+}
+
 Status GuestEvents::arm(Millis delay)
 {
     due_ns_ = sys::boottime_ns() + delay.count() * kNsPerMs;

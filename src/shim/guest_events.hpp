@@ -68,6 +68,9 @@ public:
 
     [[nodiscard]] Status start();
     void stop();
+    // Nobody speaks while the machine stands still: its silence counts anew from release() on.
+    void hold();
+    [[nodiscard]] Status release();
     // Takes what comes until the guest has told that its service ended: its EXIT comes on another
     // stream, and may be read first. Gives up at the deadline or the stream's end.
     void await_service_end(const sys::Deadline& deadline);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,8 +39,14 @@ inline constexpr std::string_view kServiceSession = "s1";
                                   const driver::SessionLeaf& leaf, sys::UniqueFd stream);
 [[nodiscard]] Status pass_port(int init_channel, std::uint32_t port, sys::UniqueFd stream);
 
-// What a guest's clock is set to.
-std::uint64_t unix_time_ns();
+// By how much a guest's clock may differ from ours once it was set.
+inline constexpr std::chrono::milliseconds kClockTolerance{50};
+
+// Sets the clock of a guest to ours, again until an answer came within kClockTolerance: the guest is
+// behind by what lies between our look at the clock and its step, so by no more than the answer took.
+// That time is returned: more than the tolerance when no answer came so fast before the deadline.
+[[nodiscard]] Result<std::chrono::nanoseconds> set_clock(ControlStream& stream,
+                                                         sys::Deadline deadline);
 
 // HELLO to READY_ACK, deny first: nothing of the workload can start before READY. The nonces are
 // made here and live in this process only. Secrets of the plan are given in between, from the
@@ -47,7 +54,7 @@ std::uint64_t unix_time_ns();
 // to be trusted; corrupt: the guest answered otherwise; unavailable: it ended.
 struct Handshake {
     wire::Welcome welcome;
-    wire::Nonce event_nonce{};               // what port 5002 must open with
+    wire::Nonce event_nonce{};  // what port 5002 must open with
     std::vector<driver::Evidence> evidence;  // of each secret
 };
 [[nodiscard]] Result<Handshake> handshake(ControlStream& stream, const driver::Binding& binding,

@@ -123,9 +123,13 @@ Status Keeper::open_for_business()
     sessions_.emplace(generation_, journal_, loop_, [this] {
         if (clocks_) clocks_->touch();
     });
-    if ((*generation_.plan)->microvm)
+    if ((*generation_.plan)->microvm) {
         sessions_->ask_guest_kills(
             [this] { return guest_events_ ? guest_events_->count_oom_kills() : 0; });
+        sessions_->signal_through([this](const std::string& session, int signal) {
+            return signal_in_guest(session, signal);
+        });
+    }
     TRY_VOID(sessions_->begin_service());
     // Last: the launcher may act on the answer at once.
     for (const auto& [number, client] : clients_) {

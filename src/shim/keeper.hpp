@@ -8,6 +8,7 @@
 
 #include "base/result.hpp"
 #include "channel/door.hpp"
+#include "driver/microvm/qmp.hpp"
 #include "shim/control_protocol.hpp"
 #include "shim/generation.hpp"
 #include "shim/guest_events.hpp"
@@ -85,14 +86,19 @@ private:
     void on_init_channel();
     void on_init_gone();
     [[nodiscard]] Status watch_console();
-    void save_console() const;
+    ssize_t read_console();
+    void drain_console();
+    void save_console();
     std::uint64_t guest_oom_kills();
     bool power_off_guest();
     void await_power_off();
     void on_session_over(const wire::SessionEnded& over);
     void give_up_on_output();
     void end_as_faulty(const char* control, std::string why);
+    [[nodiscard]] Status halt_machine();
+    [[nodiscard]] Status continue_machine();
     void set_guest_clock();
+    [[nodiscard]] Status signal_in_guest(const std::string& session, int signal);
     void signal_workload(int signal);
     void send_signal(int signal);
     void begin_stop(Millis timeout, EndCause cause, std::string why);
@@ -139,6 +145,7 @@ private:
     EndCause cause_ = EndCause::workload;
     bool paused_ = false;
     bool powering_off_ = false;
+    std::optional<driver::microvm::Qmp> vmm_;  // once it was paused
     std::optional<wire::Exit> service_over_;  // told beside its stream
     sys::Deadline ttl_;
     std::int64_t started_ns_ = sys::boottime_ns();

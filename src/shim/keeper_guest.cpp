@@ -16,6 +16,9 @@ namespace {
 
 // docs/protocol.md: reply deadline, here one that a client waits for.
 constexpr Millis kClockDeadline{2'000};
+constexpr Millis kSignalDeadline{2'000};
+// Of a stop or cont, which QEMU's own thread does at once.
+constexpr Millis kVmmDeadline{5'000};
 // From POWEROFF to the VMM's end: a guest has nothing to do then but to write what it holds.
 constexpr Millis kPowerDeadline{3'000};
 // Of a stopped service whose output nobody takes.
@@ -33,20 +36,38 @@ Status Keeper::watch_console()
 {
     const int console = generation_.launched->console.get();
     if (console < 0) return {};
-    console_watch_ = TRY(loop_.when_readable(console, [this, console] {
-        char chunk[kConsoleTurn];
-        const ssize_t got = ::read(console, chunk, sizeof chunk);
-        if (got > 0) return console_.append({chunk, static_cast<std::size_t>(got)});
-        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    console_watch_ = TRY(loop_.when_readable(console, [this] {
+        if (read_console() >= 0 || errno == EAGAIN || errno == EINTR) return;
         if (console_watch_) loop_.forget(*console_watch_);
         console_watch_.reset();
     }));
     return {};
 }
 
-// Not synced; for a person who looks for why a guest ended.
-void Keeper::save_console() const
+// How much came: a turn's at most. -1 with errno; EPIPE is the end.
+ssize_t Keeper::read_console()
 {
+    char chunk[kConsoleTurn];
+    const ssize_t got = ::read(generation_.launched->console.get(), chunk, sizeof chunk);
+    if (got > 0) console_.append({chunk, static_cast<std::size_t>(got)});
+    if (got != 0) return got;
+    errno = EPIPE;
+    return -1;
+}
+
+// What is in the pipe still.
+void Keeper::drain_console()
+{
+    if (!console_watch_) return;
+    // A pipe holds 64 KiB (pipe(7)).
+    for (std::size_t turns = 0; turns <= (64U << 10) / kConsoleTurn; ++turns)
+        if (read_console() <= 0) return;
+}
+
+// Not synced; for a person who looks for why a guest ended.
+void Keeper::save_console()
+{
+    drain_console();
     if (console_.end() == 0 || generation_.request.on_exit == OnExit::remove) return;
     const auto folder = sys::open_dir(generation_.request.binding.state_dir.str());
     if (!folder) return;
@@ -86,6 +107,8 @@ void Keeper::await_power_off()
     static_cast<void>(
         generation_.launched->machine.wait_ended(sys::Deadline::after(kPowerDeadline)));
     kill_everything();
+    // Its last words came after the exit was told.
+    save_console();
 }
 
 // On a stream that output does not hold up. EXIT comes behind all output, which a reader who does not
@@ -115,18 +138,60 @@ std::uint64_t Keeper::guest_oom_kills()
     return guest_events_->oom_kills();
 }
 
-// A clock that stood still while its machine did is set again. A guest that does not answer is told
-// by its heartbeat's deadline.
+// The machine's own clock stands still: what waits in the guest for a time waits for as long as it
+// would have without the pause. Its heartbeat rests, too.
+Status Keeper::halt_machine()
+{
+    if (!(*generation_.plan)->microvm) return {};
+    if (!vmm_) vmm_.emplace(TRY(sys::duplicate(generation_.launched->monitor.get())));
+    TRY_WITH(vmm_->ask(driver::microvm::QmpCommand::stop, sys::Deadline::after(kVmmDeadline)),
+             "stop the machine");
+    if (guest_events_) guest_events_->hold();
+    return {};
+}
+
+Status Keeper::continue_machine()
+{
+    if (!(*generation_.plan)->microvm) return {};
+    Status went = fail(Code::internal, "the machine was not stopped");
+    if (vmm_) {
+        const auto done = vmm_->ask(driver::microvm::QmpCommand::cont,
+                                    sys::Deadline::after(kVmmDeadline));
+        went = done ? Status{} : fail(done.error());
+    }
+    if (went && guest_events_) went = guest_events_->release();
+    // A VMM that obeys no more is lost.
+    if (!went)
+        end_as_faulty("vmm.monitor", "the machine does not go on: " + went.error().message());
+    return went;
+}
+
+// Its clock stood still while its machine did. A guest that does not answer is told by its heartbeat's
+// deadline.
 void Keeper::set_guest_clock()
 {
     if (!(*generation_.plan)->microvm || !generation_.control) return;
-    wire::TimeSet time;
-    time.time_ns = unix_time_ns();
-    const auto answer = channel::ask<wire::TimeAck>(*generation_.control, time,
-                                                    sys::Deadline::after(kClockDeadline));
-    if (!answer)
-        static_cast<void>(
-            journal_.tell(audit::Violation{"guest.clock", answer.error().message(), 1}));
+    const auto off = set_clock(*generation_.control, sys::Deadline::after(kClockDeadline));
+    if (off && *off <= kClockTolerance) return;
+    // An answer that comes late would be taken for that to another request.
+    if (!off) generation_.control.reset();
+    const std::string why = off ? "it may be wrong by " +
+                                      format_duration(std::chrono::ceil<Millis>(*off))
+                                : off.error().message();
+    static_cast<void>(journal_.tell(audit::Violation{"guest.clock", why, 1}));
+}
+
+Status Keeper::signal_in_guest(const std::string& session, int signal)
+{
+    if (!generation_.control) return fail(Code::unavailable, "the guest's PID 1 does not answer");
+    const auto answer = channel::ask<wire::SessionSignaled>(
+        *generation_.control, wire::SignalSession{session, static_cast<std::uint8_t>(signal)},
+        sys::Deadline::after(kSignalDeadline));
+    // An answer that comes late would be taken for that to another request.
+    if (!answer) generation_.control.reset();
+    if (!answer) return fail(answer.error());
+    if (!answer->found) return fail(Code::conflict, "session " + session + " has ended");
+    return {};
 }
 
 }  // namespace sandbox::shim

@@ -126,12 +126,16 @@ Status Keeper::pause_workload(std::uint32_t generation)
     if (paused_) return {};
     if (ending_ != Ending::none) return fail(Code::conflict, "it is about to end");
     failpoint("pause.before");
-    TRY_VOID(freeze_workload(binding.cgroup));
+    // A machine first, while it still listens. A refusal may come from one that stands still already.
+    Status paused = halt_machine();
+    if (paused) paused = freeze_workload(binding.cgroup);
     failpoint("effect.frozen");
     // The state in the ledger must not lie: without the commit it goes on.
-    if (auto committed = journal_.paused(""); !committed) {
+    if (paused) paused = journal_.paused("");
+    if (!paused) {
         static_cast<void>(thaw_workload(binding.cgroup));
-        return committed;
+        if (continue_machine()) set_guest_clock();
+        return paused;
     }
     paused_ = true;
     if (clocks_) clocks_->hold();
@@ -153,6 +157,7 @@ Status Keeper::resume_workload(std::uint32_t generation, std::string why)
     TRY_VOID(thaw_workload(binding.cgroup));
     failpoint("effect.thawed");
     paused_ = false;
+    TRY_VOID(continue_machine());
     set_guest_clock();
     if (clocks_) clocks_->release();
     if (health_) health_->release();

@@ -251,8 +251,8 @@ bool Sessions::any_at_work() const
 
 int Sessions::host_pid(const Session& session) const
 {
-    // A guest's processes are not the host's: there it is the number inside, for who works inside.
-    if ((*generation_.plan)->microvm) return static_cast<int>(session.inner_pid & INT32_MAX);
+    // A guest's processes are not the host's: its numbers are somebody else's here.
+    if ((*generation_.plan)->microvm) return 0;
     // Only from its leaf: a pid that the sandbox names is a number inside.
     if (!session.slot || session.inner_pid == 0) return 0;
     return driver::find_session_pid(*generation_.plan, generation_.request.binding,
@@ -279,7 +279,10 @@ SessionList Sessions::list(std::uint32_t after)
         row.started = session.started;
         row.bytes = session.relay ? session.relay->bytes() : 0;
         row.exit = session.result;
-        if (!row.exit) row.pid = host_pid(session);
+        // Of a guest the number inside, for who works inside.
+        const bool guest = (*generation_.plan)->microvm.has_value();
+        if (!row.exit)
+            row.pid = guest ? static_cast<int>(session.inner_pid & INT32_MAX) : host_pid(session);
         list.rows.push_back(std::move(row));
     }
     return list;
@@ -296,7 +299,9 @@ Status Sessions::signal(const SignalSession& request)
         send_signal(*session, request.signal);
         return {};
     }
-    // Its stream is the client's: by the kernel then, to the leader alone.
+    // Its stream is the client's.
+    if (guest_signal_) return guest_signal_(session->name, request.signal);
+    // By the kernel then, to the leader alone.
     const int pid = host_pid(*session);
     if (pid == 0) return fail(Code::conflict, "session " + request.session + " has no process");
     return TRY(sys::Pidfd::open(pid)).send_signal(request.signal);

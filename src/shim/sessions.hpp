@@ -58,6 +58,9 @@ public:
 
     // Where OOM kills are known to the guest alone: how many it has told of so far.
     void ask_guest_kills(std::function<std::uint64_t()> count) { guest_kills_ = std::move(count); }
+    // Where its processes are the guest's to signal: asks its PID 1.
+    using GuestSignal = std::function<Status(const std::string& session, int signal)>;
+    void signal_through(GuestSignal guest) { guest_signal_ = std::move(guest); }
 
     // The sandbox is about to end: what is not written down yet is.
     [[nodiscard]] Status settle();
@@ -114,6 +117,7 @@ private:
     std::optional<wire::Exit> service_exit_;
     std::function<void()> service_drained_;
     std::function<std::uint64_t()> guest_kills_;
+    GuestSignal guest_signal_;
 };
 
 // As a program exits: 128 + signal, 124 time-out, 126 and 127 could not be executed.

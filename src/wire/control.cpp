@@ -116,6 +116,20 @@ void visit(A& a, In<A, Secret> m)
     a.require(file || std::ranges::find(m.value, std::byte{0}) == m.value.end(), "value");
 }
 
+template <class A>
+void visit(A& a, In<A, SignalSession> m)
+{
+    a.text("session", m.session, 64, Text::c_string);
+    a.number("signal", m.signal);
+    if (m.signal < 1 || m.signal > 64) a.fail(WireError::refused, "signal", m.signal);
+}
+
+template <class A>
+void visit(A& a, In<A, SessionSignaled> m)
+{
+    a.boolean("found", m.found);
+}
+
 // By hand and not through encode(): the value stays where it is locked, and is sent from there.
 Result<ByteVector> encode_secret_head(const Secret& secret, std::size_t value_size)
 {
@@ -158,6 +172,8 @@ template Result<ByteVector> encode(const Fstrim&);
 template Result<ByteVector> encode(const FstrimStarted&);
 template Result<ByteVector> encode(const Secret&);
 template Result<ByteVector> encode(const SecretKept&);
+template Result<ByteVector> encode(const SignalSession&);
+template Result<ByteVector> encode(const SessionSignaled&);
 template Decoded<ControlMessage> decode_as<ControlMessage>(Direction, std::uint8_t,
                                                            std::span<const std::byte>);
 

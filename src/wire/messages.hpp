@@ -174,10 +174,23 @@ struct Secret {
 };
 using SecretKept = EmptyMessage<0x12>;
 
+// To a session whose stream is its client's, where its processes are not the host's to signal.
+struct SignalSession {
+    static constexpr std::uint8_t kType = 0x13;
+    std::string session;  // 64; the name it was passed with
+    std::uint8_t signal = 0;  // 1 to 64
+    bool operator==(const SignalSession&) const = default;
+};
+struct SessionSignaled {
+    static constexpr std::uint8_t kType = 0x14;
+    bool found = false;  // it is there and has not ended
+    bool operator==(const SessionSignaled&) const = default;
+};
+
 using ControlMessage =
     std::variant<Hello, Welcome, Provision, Provisioned, Ready, ReadyAck, TimeSet, TimeAck, Rotate,
                  Rotated, StatsRequest, Stats, Poweroff, PoweroffAck, Fstrim, FstrimStarted, Secret,
-                 SecretKept, ErrorMessage>;
+                 SecretKept, SignalSession, SessionSignaled, ErrorMessage>;
 
 // Port 5001, one session a connection.
 

@@ -33,6 +33,8 @@ constexpr std::array<TypeInfo, 65> kTable{{
     {0x10, "FSTRIM_STARTED", Port::control, kToHost, kMaxHead, false},
     {0x11, "SECRET", Port::control, kToGuest, kMaxSecret, false},
     {0x12, "SECRET_KEPT", Port::control, kToHost, kMaxHead, false},
+    {0x13, "SIGNAL_SESSION", Port::control, kToGuest, kMaxHead, false},
+    {0x14, "SESSION_SIGNALED", Port::control, kToHost, kMaxHead, false},
     {0x20, "OPEN", Port::session, kToGuest, kMaxOpen, true},
     {0x21, "STARTED", Port::session, kToHost, kMaxHead, false},
     {0x22, "STDIN", Port::session, kToGuest, kMaxFrame, false},

@@ -50,7 +50,9 @@ void append_request(wire::ByteVector& all, Bytes& input)
         return append(all,
                       wire::Secret{wire::SecretPlace::file, 0, 0, "/" + text, payload_of(text)});
     case 7: return append(all, wire::Poweroff{wire::PoweroffReason::stop});
-    case 8: return append(all, wire::Fstrim{});
+    case 8:
+        if (kind % 20 == 8) return append(all, wire::Fstrim{});
+        return append(all, wire::SignalSession{text, static_cast<std::uint8_t>(1 + kind % 60)});
     default: {
         const auto header = wire::encode_header(
             {kind, static_cast<std::uint32_t>(text.size() + input.byte() % 3)});

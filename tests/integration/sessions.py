@@ -192,6 +192,12 @@ def signals(root):
     read_until(child.stdout, b'ready')
     child.send_signal(signal.SIGINT)
     same(child.wait(PATIENCE), 130, 'an interrupt ends it as it would outside')
+    for verb, status in (('TERM', 143), ('KILL', 137)):
+        child = root.spawn('exec', box, '--', *PYTHON, 'import time; print("ready", flush=True); time.sleep(1000)')
+        read_until(child.stdout, b'ready')
+        name, = (name for name, row in sessions(root).items() if row['running'])
+        same(root.ctl('kill', '--session', name, '-s', verb, box).code, 0, f'kill --session sends {verb} to it, too')
+        same(child.wait(PATIENCE), status, 'and its client hears how it ended')
     # The whole leaf, also what left the leader's group.
     late = root.ctl('exec', '--timeout', '300ms', box, '--', *SHELL, 'setsid sleep 1000 & sleep 1000')
     same(late.code, 124, 'a time-out')

@@ -120,6 +120,27 @@ TEST_F(GuestControl, LeavesTheHostsClockAndDisksAlone)
     expect_serving();
 }
 
+TEST_F(GuestControl, SignalsASessionByItsName)
+{
+    start_ready();
+    Peer session = stream(wire::Port::session, "s7");
+    session.send(shell("exec sleep 1000"));
+    ASSERT_TRUE(session.session<wire::Confined>());
+    ASSERT_TRUE(session.session<wire::Started>());
+    control_->send(wire::SignalSession{"s8", SIGTERM});
+    auto answer = control_->control<wire::SessionSignaled>();
+    ASSERT_TRUE(answer);
+    EXPECT_FALSE(answer->found);
+    control_->send(wire::SignalSession{"s7", SIGTERM});
+    answer = control_->control<wire::SessionSignaled>();
+    ASSERT_TRUE(answer);
+    EXPECT_TRUE(answer->found);
+    const auto exit = session.session<wire::Exit>();
+    ASSERT_TRUE(exit);
+    EXPECT_EQ(exit->outcome, wire::ExitOutcome::signaled);
+    EXPECT_EQ(exit->value, SIGTERM);
+}
+
 TEST_F(GuestControl, PowersOffAfterSayingSo)
 {
     start_ready();

@@ -186,6 +186,18 @@ TEST(GuestEvents, EachFramePutsTheEndOff)
     EXPECT_EQ(sequence, 10U);
 }
 
+TEST(GuestEvents, AGuestThatStandsStillIsNotTakenForASilentOne)
+{
+    Watch watch(Millis{40});
+    ASSERT_TRUE(watch.events.start());
+    watch.events.hold();
+    const auto began = sys::boottime_ns();
+    static_cast<void>(watch.loop.after(Millis{100}, [&] { ASSERT_TRUE(watch.events.release()); }));
+    watch.loop.run();
+    EXPECT_GE(sys::boottime_ns() - began, 140'000'000);
+    EXPECT_NE(watch.silence, "");  // and from then on its silence counts
+}
+
 TEST(GuestEvents, CountsWhatTheGuestSaysItKilledForMemory)
 {
     Watch watch(Millis{60'000});

@@ -71,6 +71,8 @@ void add_control(std::vector<Sample>& out)
         Secret{SecretPlace::file, 1000, 1001, "/run/secrets/key",
                bytes_of(std::string_view("a\0b\n", 4))});
     add("secret_kept", kHost, SecretKept{});
+    add("signal_session", kGuest, SignalSession{"s7", 15});
+    add("session_signaled", kHost, SessionSignaled{true});
     add("error", kHost, ErrorMessage{6, "provision first"});
 }
 
