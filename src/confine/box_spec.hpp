@@ -24,6 +24,10 @@ struct Namespaces {
     bool operator==(const Namespaces&) const = default;
 };
 
+// How /dev comes by its nodes. bound: the host's own, each alone; where nobody may make nodes, in a
+// user namespace that is not the first. Root's they stay, so nothing done inside changes them.
+enum class Devices { made, bound };
+
 // What surrounds PID 1 of a sandbox: a value, made from a plan, free of paths and descriptors of
 // one host. No default is weaker than what it stands for. The ring of a session is Spec.
 struct BoxSpec {
@@ -35,6 +39,7 @@ struct BoxSpec {
     std::uint32_t owner = 0;  // outside id of the box's root: /dev and what lies there is its
     std::string hostname;  // empty leaves the caller's; needs own.uts
     std::uint64_t shm_size = 0;  // bytes of /dev/shm
+    Devices devices = Devices::made;
     // Kernel paths, absolute: covered by an empty node, or made read-only. One that this kernel
     // does not have is passed over.
     std::vector<std::string> masked;

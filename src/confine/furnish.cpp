@@ -14,6 +14,7 @@
 
 #include "base/diagnostic.hpp"
 #include "confine/box.hpp"
+#include "sys/file.hpp"
 #include "sys/mount.hpp"
 
 namespace sandbox::confine {
@@ -61,15 +62,41 @@ Status own(int dir, const char* name, std::uint32_t owner)
     return {};
 }
 
-Status fill_dev(int dev, std::uint32_t owner)
+Status make_node(int dev, const Node& node, std::uint32_t owner)
 {
-    for (const Node& node : kNodes) {
-        if (::mknodat(dev, node.name, S_IFCHR | 0666, ::makedev(node.major, node.minor)) != 0)
-            return fail_errno("mknodat", node.name);
-        TRY_VOID(own(dev, node.name, owner));
-        // The umask took the write bits.
-        if (::fchmodat(dev, node.name, 0666, 0) != 0) return fail_errno("fchmodat", node.name);
-    }
+    if (::mknodat(dev, node.name, S_IFCHR | 0666, ::makedev(node.major, node.minor)) != 0)
+        return fail_errno("mknodat", node.name);
+    TRY_VOID(own(dev, node.name, owner));
+    // The umask took the write bits.
+    if (::fchmodat(dev, node.name, 0666, 0) != 0) return fail_errno("fchmodat", node.name);
+    return {};
+}
+
+// The host's /dev is still in sight: the tree is entered later.
+Status bind_node(int dev, const Node& node)
+{
+    const std::string path = std::string("/dev/") + node.name;
+    const sys::UniqueFd host = TRY(sys::open_file(path, O_PATH | O_NOFOLLOW));
+    struct stat status{};
+    if (::fstat(host.get(), &status) != 0) return fail_errno("fstat", path);
+    if (!S_ISCHR(status.st_mode) || status.st_rdev != ::makedev(node.major, node.minor))
+        return fail(Code::conflict, path + " of this host is another device than its name says");
+    const sys::UniqueFd bound = TRY(sys::clone_tree(host.get(), "", sys::Depth::single));
+    sys::MountAttributes attributes;
+    attributes.no_suid = true;
+    attributes.no_exec = true;
+    TRY_VOID(sys::set_mount_attributes(bound.get(), attributes, sys::Depth::single));
+    TRY_VOID(sys::write_file_at(dev, node.name, "", 0444));
+    return sys::attach_tree(bound.get(), dev, node.name);
+}
+
+// `dev` is attached already where nodes are bound: a mount needs a place in the tree.
+Status fill_dev(int dev, const BoxSpec& spec)
+{
+    const std::uint32_t owner = spec.owner;
+    for (const Node& node : kNodes)
+        TRY_VOID(spec.devices == Devices::bound ? bind_node(dev, node)
+                                                : make_node(dev, node, owner));
     for (const auto& [name, target] : kLinks) {
         if (::symlinkat(target, dev, name) != 0) return fail_errno("symlinkat", name);
         TRY_VOID(own(dev, name, owner));
@@ -96,8 +123,10 @@ Result<sys::UniqueFd> mount_dev(const BoxSpec& spec, int root)
     nodes.no_suid = true;
     nodes.no_exec = true;
     sys::UniqueFd dev = TRY(sys::make_tmpfs(kDevSize, 0755, nodes));
-    TRY_VOID(fill_dev(dev.get(), spec.owner));
+    // Filled before it is seen, where that can be.
+    if (spec.devices == Devices::made) TRY_VOID(fill_dev(dev.get(), spec));
     TRY_VOID(sys::attach_tree(dev.get(), root, "dev"));
+    if (spec.devices == Devices::bound) TRY_VOID(fill_dev(dev.get(), spec));
     const sys::UniqueFd pts = TRY(sys::make_filesystem(
         "devpts", {{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}}, nodes));
     TRY_VOID(sys::attach_tree(pts.get(), dev.get(), "pts"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "driver/rootless.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::driver {
@@ -100,7 +101,11 @@ Result<SessionLeaf> make_leaf(const plan::ExecutionPlan& plan, const Binding& bi
     if (plan->microvm) return SessionLeaf{std::string(session), {}};
     const auto leaf = TRY(workload.make_child(std::string(session)));
     SessionLeaf result{std::string(session), {}};
-    cgroup::JoinHandles handles = TRY(leaf.join_handles());
+    // The session joins as the sandbox's root, whom a v1 hierarchy knows only by the opener's id.
+    const bool as_inside = is_rootless(plan.content()) &&
+                           host_resources(plan).version == plan::CgroupVersion::v1;
+    cgroup::JoinHandles handles = TRY(as_inside ? leaf.join_handles_as(binding.id_base)
+                                                : leaf.join_handles());
     if (host_resources(plan).version == plan::CgroupVersion::v2) {
         // PID 1 clones into the leaf as the mapped root: it must own cgroup.procs of the leaf, and
         // of <id>, the common ancestor (launch() did).

@@ -12,9 +12,9 @@
 
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
+#include "probe/delegation.hpp"
 #include "probe/tasks.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/fd.hpp"
@@ -255,17 +255,6 @@ std::string own_cgroup(const cgroup::Host& host)
     return {};
 }
 
-// systemd marks what it delegated on the folder (systemd.resource-control(5), Delegate=).
-bool is_delegated(const std::string& folder)
-{
-    char value = 0;
-    // trusted.* where the kernel supports it and we may read it, user.* where not.
-    for (const char* attribute : {"trusted.delegate", "user.delegate"}) {
-        if (getxattr(folder.c_str(), attribute, &value, 1) == 1 && value == '1') return true;
-    }
-    return false;
-}
-
 // The process of a "sandbox-probe-PID" folder is gone?
 bool is_stale(std::string_view folder)
 {
@@ -313,7 +302,11 @@ void remove_cgroup(const cgroup::Host& host, const std::string& path, Whose whos
 
 CgroupParent choose_cgroup_parent(const ProbeSettings& settings)
 {
-    if (settings.cgroup_parent) return {*settings.cgroup_parent, "the operator's cgroup_parent"};
+    if (settings.cgroup_parent) {
+        return {*settings.cgroup_parent, settings.cgroup_reason.empty()
+                                             ? "the operator's cgroup_parent"
+                                             : settings.cgroup_reason};
+    }
     const auto host = cgroup::detect();
     // A delegated unit counts on v2 only: v1 cannot be delegated safely.
     if (host && host->layout == cgroup::Layout::v2) {

@@ -69,9 +69,21 @@ Finding judge_native(const ProbeSettings& settings, const Facts& facts)
         if (fact.status != facts::FactStatus::ok)
             gaps.push_back(fmt::format("{}: {}", needed, fact.evidence));
     }
+    const bool user = fact_of(facts, name::kPrivilege).value == "user";
+    // Without root all of it happens in a user namespace whose ids two helpers map, and in cgroups
+    // that somebody gave away.
+    constexpr std::array<std::string_view, 4> kOfUsers{name::kUserNamespace, name::kNewuidmap,
+                                                       name::kSubordinateIds, name::kCgroupParent};
+    for (const std::string_view needed : kOfUsers) {
+        const facts::Fact& fact = fact_of(facts, needed);
+        if (user && fact.status != facts::FactStatus::ok)
+            gaps.push_back(fmt::format("{}: {}", needed, fact.evidence));
+    }
     if (!gaps.empty()) return missing(fmt::format("{}", fmt::join(gaps, "; ")));
     const bool pinned = settings.init.pin && settings.shim.pin;
-    return found(pinned ? "config" : "default", "init and shim found; the kernel gives the rest");
+    return found(pinned ? "config" : "default",
+                 user ? "init and shim found; ids and cgroups of this user's own"
+                      : "init and shim found; the kernel gives the rest");
 }
 
 // What this host would execute guests with, if it can.

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,9 +106,24 @@ Result<std::string> try_recursive_read_only()
     return std::string("mount_setattr(RDONLY, recursive): a submount answers EROFS");
 }
 
+// As root the child has a mount namespace of its own already; an ordinary user's comes with a user
+// namespace, as in a launch. One id is enough to mount.
+Status enter_namespaces()
+{
+    const uid_t uid = geteuid();
+    const gid_t gid = getegid();
+    if (uid == 0) return {};
+    TRY_VOID(sys::unshare_namespaces(CLONE_NEWUSER | CLONE_NEWNS));
+    // user_namespaces(7): without it no one but a privileged writer may map a group.
+    TRY_VOID(sys::write_control_at(AT_FDCWD, "/proc/self/setgroups", "deny"));
+    TRY_VOID(sys::write_control_at(AT_FDCWD, "/proc/self/uid_map", fmt::format("0 {} 1", uid)));
+    return sys::write_control_at(AT_FDCWD, "/proc/self/gid_map", fmt::format("0 {} 1", gid));
+}
+
 void check_mounts(const Reporter& out, const ProbeSettings& settings)
 {
-    const Status scratch = make_scratch();
+    Status scratch = enter_namespaces();
+    if (scratch) scratch = make_scratch();
     if (!scratch) {
         const Finding gap = missing("scratch tmpfs: " + scratch.error().message());
         for (const auto fact : {name::kOverlayfs, name::kIdmappedMount, name::kRecursiveReadOnly}) {

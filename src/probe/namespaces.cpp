@@ -56,6 +56,27 @@ int all_flags()
     _exit(getuid() == 0 && getpid() == 1 ? EXIT_SUCCESS : 5);
 }
 
+// Which of the kernel's switches keep user namespaces from an ordinary user, in words; empty: none.
+std::string forbidding_sysctls()
+{
+    struct Switch {
+        const char* path;
+        const char* forbids;  // the value that does
+    };
+    // user_namespaces(7); the second is Debian's and Ubuntu's own, the third AppArmor's.
+    constexpr std::array<Switch, 3> kSwitches{
+        {{"/proc/sys/user/max_user_namespaces", "0\n"},
+         {"/proc/sys/kernel/unprivileged_userns_clone", "0\n"},
+         {"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n"}}};
+    std::string text;
+    for (const Switch& one : kSwitches) {
+        const auto value = sys::read_file(one.path, 64);
+        if (!value || *value != one.forbids) continue;
+        text += fmt::format("; {} is {}", one.path, value->substr(0, value->size() - 1));
+    }
+    return text;
+}
+
 // Each kind alone, to name the one that fails.
 // Slow, and only where the usual way failed.
 void report_one_by_one(const Reporter& out, const Error& error)
@@ -70,7 +91,8 @@ void report_one_by_one(const Reporter& out, const Error& error)
                                                            error.message())));
         } else {
             errno = status;
-            out.report(kind.fact, missing_errno(fmt::format("unshare ({})", kind.file)));
+            const std::string what = errno_text(fmt::format("unshare ({})", kind.file));
+            out.report(kind.fact, missing(what + forbidding_sysctls()));
         }
     }
 }
@@ -96,7 +118,11 @@ void compare_inodes(const Reporter& out, const sys::ProcDir& inside)
 // The map a launch would write: as root our own range, else what the helpers give.
 Result<std::string> write_maps(const sys::ProcDir& inside, pid_t pid, const ProbeSettings& settings)
 {
-    if (geteuid() != 0) return map_by_helpers(pid, kRange);
+    if (geteuid() != 0) {
+        const OwnRange range = TRY(own_range(kRange));
+        TRY_VOID(map_by_helpers(pid, range));
+        return fmt::format("{}:{}", range.users, range.count);
+    }
     // Our own range, whole: a map of one id would not show that 65536 are to be had.
     const std::string map = fmt::format("0 {} {}\n", settings.id_base, kRange);
     TRY_VOID(sys::write_control_at(inside.fd(), "uid_map", map));

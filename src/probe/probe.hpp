@@ -41,16 +41,17 @@ struct ProbeSettings {
     ArtifactSetting guest_kernel;
     ArtifactSetting guest_initrd;
     std::optional<std::string> cgroup_parent;   // below the hierarchy root: "/sandbox"
-    std::vector<std::string> drivers{"native", "oci"};    // configured ones
+    std::string cgroup_reason;  // why that one, for evidence; empty: the operator's
+    std::vector<std::string> drivers{"native", "oci"};  // configured ones
     std::string default_driver = "oci";
-    std::uint32_t id_base = 0x20000000;         // profile::OperatorConfig says why
-    std::uint32_t id_ranges = 4096;             // ranges of 65536 ids
-    std::string accelerator = "kvm";            // "kvm" | "tcg"
+    std::uint32_t id_base = 0x20000000;  // profile::OperatorConfig says why
+    std::uint32_t id_ranges = 4096;  // ranges of 65536 ids
+    std::string accelerator = "kvm";  // "kvm" | "tcg"
     bool accept_emulated = false;
     // What the operator says of guests; passed on as facts.
     std::optional<std::uint32_t> guest_cpus;
     std::optional<std::uint64_t> guest_memory;  // bytes
-    std::vector<std::string> guest_stores;      // [microvm] stores and shares of config.toml
+    std::vector<std::string> guest_stores;  // [microvm] stores and shares of config.toml
     std::vector<std::string> guest_shares;
     // For each disposable child. A container start takes 30 ms here and about 1 s under emulation;
     // only a check that hangs ever takes this long.

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sys/fd.hpp"
@@ -18,6 +20,7 @@ namespace {
 
 // More users than any host has ranges for.
 constexpr std::size_t kMostFile = 1U << 20;
+constexpr std::uint64_t kNoId = 0xFFFFFFFF;  // chown(2), setresuid(2)
 
 std::optional<std::uint64_t> decimal(std::string_view text)
 {
@@ -59,33 +62,45 @@ std::string login_name(std::uint32_t uid)
     return {};
 }
 
-Result<std::uint64_t> own_range(const char* file, std::uint64_t count)
+std::optional<SubordinateRange> range_of(std::string_view text, std::uint32_t uid,
+                                         std::string_view login, std::uint64_t least)
 {
-    const std::uint32_t uid = geteuid();
-    const std::string name = login_name(uid);
-    const auto text = sys::read_file(file, kMostFile);
-    if (text) {
-        for (const SubordinateRange& range : parse_subordinate(*text)) {
-            // subuid(5): an entry is by name or by number.
-            const bool ours = range.owner == std::to_string(uid) ||
-                              (!name.empty() && range.owner == name);
-            // The first that is large enough: newuidmap asks for one range, too.
-            if (ours && range.count >= count) return range.base;
-        }
+    for (SubordinateRange& range : parse_subordinate(text)) {
+        // subuid(5): an entry is by name or by number.
+        const bool ours = range.owner == std::to_string(uid) ||
+                          (!login.empty() && range.owner == login);
+        // The first that is large enough: newuidmap asks for one range, too. Root's id, the last
+        // ones and "no id" are nobody's to give (setresuid(2)).
+        const bool possible = range.base > 0 && range.base < kNoId && range.count < kNoId &&
+                              range.base + range.count < kNoId;
+        if (ours && possible && range.count >= least) return std::move(range);
     }
-    return fail(Code::not_found, fmt::format("{} gives no range of {} ids to {}", file, count,
-                                             name.empty() ? fmt::format("uid {}", uid) : name));
+    return std::nullopt;
 }
 
-Status write_by(const char* helper, int pid, std::uint64_t base, std::uint64_t count)
+// Who maps ids for us has more rights than we: it must be root's alone.
+Result<sys::UniqueFd> open_helper(const std::string& path)
 {
     // The helper's fixed place, by descriptor: PATH is not asked.
+    sys::UniqueFd program = TRY(sys::open_file(path, O_PATH));
+    struct stat status{};
+    if (fstat(program.get(), &status) != 0) return fail_errno("fstat", path);
+    if (!S_ISREG(status.st_mode) || status.st_uid != 0 || (status.st_mode & 022) != 0)
+        return fail(Code::permission_denied,
+                    path + " is not a regular file that only root can change");
+    return program;
+}
+
+Status write_by(const char* helper, int pid, std::uint32_t own, std::uint64_t inside,
+                std::uint64_t outside, std::uint64_t count)
+{
     const std::string path = std::string("/usr/bin/") + helper;
-    const auto program = sys::open_file(path, O_PATH);
+    const auto program = open_helper(path);
     if (!program) return fail(program.error());
     const ProgramEnd end = run_program(
         {.executable = program->get(),
-         .argv = {helper, std::to_string(pid), "0", std::to_string(base), std::to_string(count)}});
+         .argv = {helper, std::to_string(pid), "0", std::to_string(own), "1",
+                  std::to_string(inside), std::to_string(outside), std::to_string(count)}});
     if (end.status == 0) return {};
     return fail(Code::unavailable,
                 fmt::format("{} ended with {}: {}", path, end.status, first_line(end.output)));
@@ -123,14 +138,33 @@ std::string subordinate_overlap(std::uint64_t base, std::uint64_t count)
     return {};
 }
 
-Result<std::string> map_by_helpers(int pid, std::uint64_t count)
+std::optional<OwnRange> choose_range(std::string_view subuid, std::string_view subgid,
+                                     std::uint32_t uid, std::string_view login, std::uint64_t least)
 {
-    // Both before either is written: half a map would be of no use.
-    const std::uint64_t users = TRY(own_range("/etc/subuid", count));
-    const std::uint64_t groups = TRY(own_range("/etc/subgid", count));
-    TRY_VOID(write_by("newuidmap", pid, users, count));
-    TRY_VOID(write_by("newgidmap", pid, groups, count));
-    return fmt::format("{}:{}", users, count);
+    const auto users = range_of(subuid, uid, login, least);
+    const auto groups = range_of(subgid, uid, login, least);
+    if (!users || !groups) return std::nullopt;
+    return OwnRange{users->base, groups->base, std::min(users->count, groups->count)};
+}
+
+Result<OwnRange> own_range(std::uint64_t least)
+{
+    const std::uint32_t uid = geteuid();
+    const std::string login = login_name(uid);
+    // An unreadable file gives nothing.
+    const std::string users = sys::read_file("/etc/subuid", kMostFile).value_or("");
+    const std::string groups = sys::read_file("/etc/subgid", kMostFile).value_or("");
+    if (const auto range = choose_range(users, groups, uid, login, least)) return *range;
+    const bool has_users = range_of(users, uid, login, least).has_value();
+    return fail(Code::not_found, fmt::format("{} gives no range of {} ids to {}",
+                                             has_users ? "/etc/subgid" : "/etc/subuid", least,
+                                             login.empty() ? fmt::format("uid {}", uid) : login));
+}
+
+Status map_by_helpers(int pid, const OwnRange& range)
+{
+    TRY_VOID(write_by("newuidmap", pid, geteuid(), range.users, range.users, range.count));
+    return write_by("newgidmap", pid, getegid(), range.users, range.groups, range.count);
 }
 
 }  // namespace sandbox::probe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +26,27 @@ std::vector<SubordinateRange> parse_subordinate(std::string_view text);
 // Names the range of some user that meets [base, base + count); empty when none does.
 std::string subordinate_overlap(std::uint64_t base, std::uint64_t count);
 
-// As an ordinary user: has newuidmap and newgidmap map a whole range of `count` ids of the caller's
-// own into the user namespace of `pid`. Success is "BASE:COUNT"; an error says what is missing.
-// Requires: runs in a disposable child; `pid` is a child of ours without maps.
-[[nodiscard]] Result<std::string> map_by_helpers(int pid, std::uint64_t count);
+// What the two files give to the caller, an ordinary user. Ids of groups may lie elsewhere than those
+// of users.
+struct OwnRange {
+    std::uint64_t users = 0;  // first of /etc/subuid
+    std::uint64_t groups = 0;  // first of /etc/subgid
+    std::uint64_t count = 0;  // of both
+    bool operator==(const OwnRange&) const = default;
+};
+
+// Pure: the first range of at least `least` ids in each text. Nothing: one of them has none.
+std::optional<OwnRange> choose_range(std::string_view subuid, std::string_view subgid,
+                                     std::uint32_t uid, std::string_view login,
+                                     std::uint64_t least);
+
+// The caller's, from the files of this host; an error names the file that gives none.
+[[nodiscard]] Result<OwnRange> own_range(std::uint64_t least);
+
+// Has newuidmap and newgidmap write the maps of `pid`, a process of ours that left our user namespace
+// a moment ago: root inside is the caller, and the ids of the range keep their numbers (groups those
+// of the users). Blocks until both helpers ended. Requires: single-threaded; runs in a child of its
+// own, since programs are executed.
+[[nodiscard]] Status map_by_helpers(int pid, const OwnRange& range);
 
 }  // namespace sandbox::probe

@@ -55,6 +55,23 @@ bool folder_is_free(Draft& draft, const profile::Secret& secret)
     return true;
 }
 
+// A tmpfs of an ordinary user's cannot be kept from the host's swap (mm/shmem.c, noswap), and a secret
+// never reaches a disk. Root's can, so nothing is asked of its host.
+void require_no_swap(Draft& draft, const profile::Secret& secret)
+{
+    if (draft.plan.driver != profile::Driver::native ||
+        draft.value_of(facts::name::kPrivilege) != "user" ||
+        draft.value_of(facts::name::kHostSwap) == "off")
+        return;
+    draft.deny({.denial_class = DenialClass::required_control_unavailable,
+                .reason = "secret-could-be-swapped",
+                .key = "secrets." + secret.name,
+                .requirement = "the file " + secret.file->str() + " stays in memory",
+                .fact = draft.describe(facts::name::kHostSwap),
+                .mend = "give it as a variable, turn the host's swap off, or run as root",
+                .source = {}});
+}
+
 }  // namespace
 
 void resolve_secrets(Draft& draft)
@@ -67,6 +84,7 @@ void resolve_secrets(Draft& draft)
                    "give it as a file: file = \"/run/secrets/" + secret.name + "\"");
         }
         if (!secret.file || !folder_is_free(draft, secret)) continue;
+        require_no_swap(draft, secret);
         MountPlan mount;
         mount.type = profile::MountType::tmpfs;
         mount.target = GuestPath(folder_of(*secret.file));

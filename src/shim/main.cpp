@@ -14,11 +14,13 @@
 #include "canon/json.hpp"
 #include "driver/backend.hpp"
 #include "driver/resources.hpp"
+#include "driver/rootless.hpp"
 #include "profile/names.hpp"
 #include "shim/control_protocol.hpp"
 #include "shim/generation.hpp"
 #include "shim/keep.hpp"
 #include "shim/restart_series.hpp"
+#include "shim/rootless.hpp"
 #include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 
@@ -95,6 +97,8 @@ Status detach()
     if (chdir("/") != 0) return fail_errno("chdir", "/");
     TRY_VOID(sys::become_subreaper());
     // What a crash dump of this process would hold: nonces.
+    // Executed again through /proc/self/exe (rootless.hpp), it would be called "exe".
+    if (prctl(PR_SET_NAME, "sandbox-shim", 0, 0, 0) != 0) return fail_errno("prctl", "PR_SET_NAME");
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno("prctl", "PR_SET_DUMPABLE");
     return {};
 }
@@ -126,24 +130,39 @@ Status leave_callers_cgroup(const std::string& parent, const std::vector<std::st
     }
 }
 
+// Where a shim goes when it leaves its own cgroup at the end; a cgroup path, empty for the roots.
+std::string way_out(const plan::ExecutionPlan& plan, const std::string& parent)
+{
+    if (!driver::is_rootless(plan.content())) return {};
+    // An ordinary user may not write the roots. v1: to what was given away, which the parent is in.
+    if (plan->resources.version == plan::CgroupVersion::v1)
+        return parent.substr(0, parent.rfind('/'));
+    // v2: that one passes controllers on and takes no process; back to where we came from.
+    const auto self = sys::ProcDir::self();
+    const auto lines = self ? self->cgroup() : Result<std::vector<sys::CgroupLine>>{};
+    if (!lines || lines->empty()) return {};
+    return lines->back().path;  // the only line, or 0:: at the end (cgroups(7))
+}
+
 // A parent left empty is removed. What fails here is found empty by the next reconcile.
-void leave_own_cgroup(const std::string& parent)
+void leave_own_cgroup(const std::string& parent, const std::string& out)
 {
     const auto host = sys::cgroup::detect();
     if (!host) return;
-    if (!sys::cgroup::leave(*host, driver::shims_cgroup(parent))) return;
+    if (!sys::cgroup::leave_to(*host, driver::shims_cgroup(parent), out)) return;
     static_cast<void>(sys::cgroup::remove_if_empty(*host, parent));
 }
 
 // What went wrong on our side, to whoever launched and into the audit; then everything goes.
-int give_up(const LaunchRequest& request, Journal& journal, int launcher, LaunchFailure failure)
+int give_up(const LaunchRequest& request, Journal& journal, int launcher, LaunchFailure failure,
+            const std::string& out)
 {
     const auto recorded = journal.failed(to_audit(request, failure));
     const auto cleaned = unwind(journal, request, ledger::State::failed);
     std::string why = failure.error.message();
     if (!recorded) why += "; recording it failed: " + recorded.error().message();
     if (!cleaned) why += "; cleaning up failed: " + cleaned.error().message();
-    leave_own_cgroup(request.cgroup_parent);
+    leave_own_cgroup(request.cgroup_parent, out);
     tell(launcher, Failed{failure.step, why});
     static_cast<void>(journal.settle());
     return 1;
@@ -172,6 +191,7 @@ int launch_and_keep(Start start, Journal& journal, const driver::SealedPrograms&
                     sys::UniqueFd launcher, Timing timing, char* marker)
 {
     LaunchRequest request = start.request;
+    const std::string out = way_out(start.plan, request.cgroup_parent);
     const auto& asked_ttl = start.plan->request.lifecycle.ttl;
     const auto ttl = asked_ttl ? sys::Deadline::after(*asked_ttl) : sys::Deadline::never();
     // For the bad news: the keeper drops its clients once they have their answer.
@@ -189,12 +209,13 @@ int launch_and_keep(Start start, Journal& journal, const driver::SealedPrograms&
     auto generation = prepare(std::move(start.request), std::move(start.plan), programs,
                               std::move(start.client), journal, std::move(timing), marker,
                               std::move(options));
-    if (!generation) return give_up(request, journal, to_launcher, std::move(generation.error()));
+    if (!generation)
+        return give_up(request, journal, to_launcher, std::move(generation.error()), out);
     auto kept = keep(**generation, journal, std::move(launcher), {}, ttl);
     if (!kept) {
         LaunchFailure failure{"keep", std::move(kept.error()), std::move((*generation)->evidence)};
         generation->reset();
-        return give_up(request, journal, to_launcher, std::move(failure));
+        return give_up(request, journal, to_launcher, std::move(failure), out);
     }
     timing = std::move((*generation)->timing);
     failpoint("ended.told");
@@ -209,7 +230,7 @@ int launch_and_keep(Start start, Journal& journal, const driver::SealedPrograms&
     const auto cleaned = unwind(journal, request, rest);
     failpoint("cleaned.returned");
     save_timing(std::move(timing), request);
-    leave_own_cgroup(request.cgroup_parent);
+    leave_own_cgroup(request.cgroup_parent, out);
     failpoint("undo.shim-cgroup");
     static_cast<void>(journal.settle());
     failpoint("settled");
@@ -253,6 +274,12 @@ int run(char** argv)
     Timing timing;
     timing.mark("main");
     sys::UniqueFd launcher(kLauncherFd);
+    if (is_ordinary_user()) {
+        // Comes back as root of a namespace of its own, or not at all.
+        const Status entered = enter_user_namespace(argv);
+        tell(launcher.get(), Failed{"user-namespace", entered.error().message()});
+        return 1;
+    }
     if (auto detached = detach(); !detached) {
         tell(launcher.get(), Failed{"detach", detached.error().message()});
         return 1;

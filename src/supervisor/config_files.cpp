@@ -110,6 +110,7 @@ LoadedConfig load_config(const std::string& path, const std::string& cache_dir)
     if (parsed.config) validated.remember();
     loaded.diagnostics = std::move(parsed.diagnostics);
     loaded.config = std::move(parsed.config);
+    loaded.names_driver = parsed.where.contains("default_driver");
     return loaded;
 }
 

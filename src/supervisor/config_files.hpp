@@ -20,6 +20,7 @@ struct LoadedConfig {
     std::optional<profile::OperatorConfig> config;  // nothing when there are diagnostics
     bool present = false;                           // false: built-in defaults
     std::vector<Diagnostic> diagnostics;
+    bool names_driver = false;  // default_driver was written, not left to us
 };
 
 // A missing file is the built-in defaults; one that is unreadable, invalid, not a regular file,
@@ -27,6 +28,9 @@ struct LoadedConfig {
 // `cache_dir` is where Validated remembers (supervisor/validated.hpp); empty: nowhere. Blocks only
 // on the disk.
 LoadedConfig load_config(const std::string& path, const std::string& cache_dir = {});
+
+// The only one that an ordinary user can launch with: the default where nobody says otherwise.
+inline constexpr profile::Driver kUsersDriver = profile::Driver::native;
 
 struct LoadedBundles {
     std::vector<policy::LocatedBundle> bundles;  // in order of file name

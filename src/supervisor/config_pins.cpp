@@ -212,7 +212,8 @@ Result<ConfigReport> config_init(const std::string& path, const std::string& pro
     adopt_guest(settings, guest);
     report.artifacts = check_all(settings);
     compare_guest(report.artifacts, guest);
-    const profile::OperatorConfig config = pinned_config(report.artifacts);
+    profile::OperatorConfig config = pinned_config(report.artifacts);
+    if (geteuid() != 0) config.default_driver = kUsersDriver;
     const std::string folder = folder_of(path);
     // 0755: everybody may read the config; only the owner may write it.
     TRY_VOID(sys::make_dirs(folder, 0755));

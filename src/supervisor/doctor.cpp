@@ -201,16 +201,16 @@ Finding user_need(const facts::CapabilitySnapshot& snapshot, std::string_view fa
     return finding;
 }
 
-// What an ordinary user lacks, each by itself: the first alone stops every launch of this release.
+// What an ordinary user needs, each by itself: one that is missing stops every launch.
 void add_user(const facts::CapabilitySnapshot& snapshot, DoctorReport& report)
 {
     if (!is_ordinary_user(snapshot)) return;
-    report.user.push_back(
-        {"driver", Severity::serious, "root-required",
-         std::string(snapshot.find(name::kPrivilege)->evidence),
-         "the oci driver of this release makes cgroups, mounts and id maps as root",
-         "run as root, or have root run sandboxd and join the group sandbox, which "
-         "is root-equivalent"});
+    report.user.push_back(user_need(
+        snapshot, name::kDriverNative, "driver", "of the drivers only native launches without root",
+        "mend what `seen` names; or run as root, or have root run sandboxd and join the group "
+        "sandbox, which is root-equivalent"));
+    if (report.user.back().severity != Severity::ok)
+        report.user.back().severity = Severity::serious;
     report.user.push_back(user_need(snapshot, name::kUserNamespace, "user namespace",
                                     "an ordinary user is root of nothing else",
                                     "set user.max_user_namespaces above 0 (sysctl)"));
@@ -219,14 +219,16 @@ void add_user(const facts::CapabilitySnapshot& snapshot, DoctorReport& report)
                                     "install uidmap"));
     report.user.push_back(
         user_need(snapshot, name::kSubordinateIds, "subordinate ids",
-                  "a sandbox has 65536 ids, none of them the user's",
+                  "a sandbox has 65536 ids, none of them the user's; so many sandboxes run at once "
+                  "as the range holds",
                   "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER, "
                   "with ids nobody else has"));
     report.user.push_back(user_need(
         snapshot, name::kCgroupParent, "delegated cgroup",
         "limits always hold: there is no launch without a cgroup of one's own",
-        "on cgroup v2 under systemd: Delegate=yes for user@UID.service and cgroup_parent in "
-        "config.toml below it; cgroup v1 cannot be delegated safely"));
+        "on cgroup v2 under systemd: systemd-run --user --scope -p Delegate=yes sandboxctl …, or a "
+        "user unit with Delegate=yes; else have root make a cgroup that is yours (in each hierarchy) "
+        "and name one below it as cgroup_parent in config.toml"));
 }
 
 // "2026-01-31" or "2026-01-31T10:00:00Z" at least as long as wanted, digits where digits belong.

@@ -141,7 +141,7 @@ std::string verdict(const DoctorReport& report)
         return fmt::format("profile {}: {}\n", escaped(*report.profile_name),
                            good ? "this host can run it as it stands" : "denied here, see below");
     }
-    if (!report.user.empty())
+    if (!report.user.empty() && !good)
         return "this user cannot launch sandboxes here: see what is missing\n";
     return good ? "this host can run isolation = \"sandbox\"\n"
                 : "this host cannot launch sandboxes yet: see the serious findings\n";

@@ -64,6 +64,7 @@ Result<std::unique_ptr<EmbeddedService>> EmbeddedService::open(const Paths& path
         // those that exist.
         LoadedConfig loaded = load_config(paths.config, paths.run);
         if (loaded.config) host.config = std::move(*loaded.config);
+        adapt_to_user(host, loaded);
     } else {
         host = TRY(load_host(paths, Freshness::cached));
     }

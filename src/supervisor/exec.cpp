@@ -16,10 +16,12 @@
 #include "channel/frame_stream.hpp"
 #include "driver/bootstrap.hpp"
 #include "driver/evidence.hpp"
+#include "driver/rootless.hpp"
 #include "shim/leaf_pool.hpp"
 #include "shim/sessions.hpp"
 #include "supervisor/attach.hpp"
 #include "supervisor/console_relay.hpp"
+#include "supervisor/shim_namespace.hpp"
 #include "sys/file.hpp"
 
 namespace sandbox::supervisor {
@@ -182,12 +184,8 @@ private:
     sys::Deadline late_ = sys::Deadline::never();
 };
 
-// What the kernel says of the session's first process, before it is let go.
-Status witness(const Target& target, std::uint32_t slot, const wire::Confined& report)
+Status read_evidence(const Target& target, std::uint32_t slot, const wire::Confined& report)
 {
-    if (!target.sandbox.pid1) return fail(Code::conflict, "PID 1 of the sandbox is not known");
-    // Behind a guest's wall nothing is seen from here, and nothing rests on what is told.
-    if (target.plan->microvm) return {};
     const int pid = TRY(driver::find_session_pid(
         target.plan, target.binding, shim::LeafPool::name_of(slot), static_cast<int>(report.pid)));
     for (const driver::Evidence& item : TRY(driver::observe_session(
@@ -199,6 +197,18 @@ Status witness(const Target& target, std::uint32_t slot, const wire::Confined& r
                                       ", observed " + item.observed);
     }
     return {};
+}
+
+// What the kernel says of the session's first process, before it is let go.
+Status witness(const Target& target, std::uint32_t slot, const wire::Confined& report)
+{
+    if (!target.sandbox.pid1) return fail(Code::conflict, "PID 1 of the sandbox is not known");
+    // Behind a guest's wall nothing is seen from here, and nothing rests on what is told.
+    if (target.plan->microvm) return {};
+    const auto look = [&] { return read_evidence(target, slot, report); };
+    if (!driver::is_rootless(target.plan.content())) return look();
+    if (!target.sandbox.shim) return fail(Code::conflict, "the sandbox's shim is not known");
+    return in_namespace_of(*target.sandbox.shim, look);
 }
 
 Result<wire::SessionMessage> next_message(Session& session)

@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include "base/failpoint.hpp"
+#include "driver/rootless.hpp"
 #include "shim/guest_link.hpp"
 #include "supervisor/attach.hpp"
 #include "supervisor/embedded.hpp"
@@ -70,6 +71,14 @@ Result<Target> EmbeddedService::find_target(std::string_view reference)
     binding.cgroup = host_.cgroup_parent() + "/" + id.str();
     // By id: the row above, not whatever has the name by now.
     auto plan = TRY(plan_of(id.str()));
+    // An ordinary user's may have been launched where another cgroup was delegated.
+    if (driver::is_rootless(plan.content())) {
+        ledger::Ledger* ledger = TRY(this->ledger(ledger::OpenMode::read_only));
+        for (const ledger::Entry& entry : TRY(ledger->entries(id)))
+            if (entry.kind == ledger::EntryKind::cgroup_root &&
+                entry.generation == listed.sandbox.generation)
+                binding.cgroup = entry.name;
+    }
     return Target{std::move(listed.sandbox), std::move(plan), std::move(binding)};
 }
 

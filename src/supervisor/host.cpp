@@ -6,7 +6,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "ledger/ledger.hpp"
 #include "probe/cache.hpp"
+#include "probe/delegation.hpp"
+#include "probe/subordinate.hpp"
 #include "profile/profile.hpp"
 #include "sys/file.hpp"
 
@@ -86,6 +91,28 @@ std::string Host::secret_store() const
     return paths.config.substr(0, paths.config.rfind('/')) + "/secrets.d";
 }
 
+void adapt_to_user(Host& host, const LoadedConfig& loaded)
+{
+    if (geteuid() == 0) return;
+    profile::OperatorConfig& config = host.config;
+    if (!loaded.names_driver &&
+        std::ranges::find(config.drivers, kUsersDriver) != config.drivers.end())
+        config.default_driver = kUsersDriver;
+    // None: the prober says so, and every launch is refused.
+    if (const auto range = probe::own_range(ledger::kIdsPerRange)) {
+        config.id_base = static_cast<std::uint32_t>(range->users);
+        config.id_ranges = static_cast<std::uint32_t>(range->count / ledger::kIdsPerRange);
+    }
+    if (config.cgroup_parent) return;
+    const probe::Delegation own = probe::find_delegation();
+    host.probing.cgroup_reason = "no cgroup is this user's to use: " + own.reason;
+    if (own.path.empty()) return;
+    // Fails: the prober then finds the cgroup occupied, and says so.
+    static_cast<void>(probe::step_aside(own.path));
+    config.cgroup_parent = own.path + default_cgroup_parent(host.paths);
+    host.probing.cgroup_reason = own.path + ": " + own.reason;
+}
+
 Result<Host> load_host(const Paths& paths, Freshness freshness)
 {
     Host host;
@@ -97,9 +124,12 @@ Result<Host> load_host(const Paths& paths, Freshness freshness)
         return fail(Code::invalid_argument, text);
     }
     host.config = std::move(*loaded.config);
+    adapt_to_user(host, loaded);
     // Fixed before the probe, which tries this very cgroup.
     if (!host.config.cgroup_parent) host.config.cgroup_parent = default_cgroup_parent(paths);
+    std::string reason = std::move(host.probing.cgroup_reason);
     host.probing = probe_settings(host.config, paths.program_dir);
+    host.probing.cgroup_reason = std::move(reason);
     host.bundles = load_bundles(paths.bundles);
     // A broken bundle goes into the meet and denies: leaving it out would permit more.
     host.policy = policy::EffectivePolicy::meet(host.bundles.bundles, host.bundles.broken);

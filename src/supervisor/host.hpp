@@ -31,6 +31,12 @@ struct Host {
     std::string secret_store() const;
 };
 
+// What stands in place of the operator's numbers where an ordinary user launches: the driver that can
+// (unless the config names one), the user's own ids, and a cgroup below one that is the user's
+// (unless the config names one). For root nothing changes. Reads files; on cgroup v2 this process may
+// step aside to a child of its cgroup, when it is alone in one of its own.
+void adapt_to_user(Host& host, const LoadedConfig& loaded);
+
 // cached: a fresh probe cache is good enough; probed renews the cache.
 enum class Freshness { cached, probed };  // probed: find everything out again
 

@@ -14,7 +14,7 @@ constexpr auto kBoth = Direction::both;
 constexpr std::uint32_t kInitPayload = kMaxInitPacket - 1;  // the type byte counts
 
 // docs/protocol.md in rows; golden files hold the bytes.
-constexpr std::array<TypeInfo, 65> kTable{{
+constexpr std::array<TypeInfo, 67> kTable{{
     {0x01, "HELLO", Port::control, kToGuest, kMaxHead, true},
     {0x02, "WELCOME", Port::control, kToHost, kMaxHead, false},
     {0x03, "PROVISION", Port::control, kToGuest, kMaxHead, false},

@@ -41,7 +41,10 @@ class Folder {
 public:
     Folder()
     {
-        std::string pattern = "/tmp/sandbox-fuzz-ledger-XXXXXX";
+        // Where a run that is killed leaves it for whoever started the run to remove.
+        const char* place = std::getenv("TMPDIR");
+        std::string pattern = std::string(place != nullptr ? place : "/tmp") +
+                              "/sandbox-fuzz-ledger-XXXXXX";
         HOLDS(mkdtemp(pattern.data()) != nullptr);
         path_ = pattern;
     }

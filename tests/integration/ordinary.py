@@ -105,11 +105,16 @@ def a_launch_is_refused_with_the_reason(root):
     user = User(root)
     done = user.ctl('run', '--rm', user.profile)
     same(done.returncode, 125, 'run exits with 125', done.stderr)
-    check('(root-required)' in done.stderr and 'run as root' in done.stderr, 'it says that root is required',
+    check('(subordinate-ids-missing)' in done.stderr and 'usermod' in done.stderr, 'it says what is missing',
           done.stderr)
     done = user.ctl('run', '--rm', '-o', 'json', user.profile)
     reasons = [denial['reason'] for denial in json.loads(done.stdout)['denials']]
-    check('root-required' in reasons, 'in JSON too', reasons)
+    check({'subordinate-ids-missing', 'cgroup-not-delegated'} <= set(reasons), 'in JSON too', reasons)
+    text = open(user.profile).read().replace('isolation = "sandbox"', 'isolation = "sandbox"\ndriver = "oci"')
+    pinned = root.write(os.path.join(root.base, 'user', 'pinned.toml'), text)
+    done = user.ctl('run', '--rm', pinned)
+    check('(root-required)' in done.stderr and 'run as root' in done.stderr, 'oci says that root is required',
+          done.stderr)
     same(user.ctl('ps', '-a', '-o', 'json').stdout.strip(), '[]', 'nothing was made')
 
 
@@ -153,6 +158,8 @@ def subordinate_ids_are_really_tried(root):
         same(need['severity'], wanted, f'{name}: {wanted}', need)
         if wanted == 'ok':
             same(need['value'], '1500000000:65536', 'and it is the one that was given', need)
+        else:
+            check('usermod' in need['mend'], 'and how to mend it is said', need)
 
 
 if __name__ == '__main__':

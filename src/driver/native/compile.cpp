@@ -4,6 +4,7 @@
 #include <set>
 
 #include "driver/artifact_json.hpp"
+#include "driver/rootless.hpp"
 #include "sys/caps.hpp"
 #include "sys/seccomp/compile.hpp"
 #include "sys/seccomp/digest.hpp"
@@ -63,16 +64,18 @@ Json maps(const std::vector<sys::IdMapping>& list)
 
 Json box_json(const confine::BoxSpec& box)
 {
-    return {{"namespaces", names(box.own)},
-            {"uids", maps(box.uids)},
-            {"gids", maps(box.gids)},
-            {"owner", box.owner},
-            {"hostname", box.hostname},
-            {"shm_size", box.shm_size},
-            {"masked", box.masked},
-            {"read_only", box.read_only},
-            {"capabilities", sys::cap_names(box.capabilities)},
-            {"filter", sys::seccomp::program_digest(box.filter)}};
+    Json json{{"namespaces", names(box.own)},
+              {"uids", maps(box.uids)},
+              {"gids", maps(box.gids)},
+              {"owner", box.owner},
+              {"hostname", box.hostname},
+              {"shm_size", box.shm_size},
+              {"masked", box.masked},
+              {"read_only", box.read_only},
+              {"capabilities", sys::cap_names(box.capabilities)},
+              {"filter", sys::seccomp::program_digest(box.filter)}};
+    if (box.devices == confine::Devices::bound) json["devices"] = "bound";
+    return json;
 }
 
 Json document(const NativeArtifact& artifact)
@@ -96,6 +99,7 @@ Result<confine::BoxSpec> compile_box(const plan::PlanContent& plan, const Bindin
     box.owner = binding.id_base;
     box.hostname = plan.network.hostname;
     box.shm_size = kShmSize;
+    if (is_rootless(plan)) box.devices = confine::Devices::bound;
     for (const GuestPath& path : plan.security.masked) box.masked.push_back(path.str());
     for (const GuestPath& path : plan.security.read_only) box.read_only.push_back(path.str());
     const auto capabilities = init_capabilities(plan);

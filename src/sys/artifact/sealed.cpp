@@ -7,11 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
 #include "canon/canon.hpp"
 #include "sys/file.hpp"
+#include "sys/procfs.hpp"
 
 namespace sandbox::sys {
 
@@ -97,26 +99,30 @@ Result<SealedArtifact> seal_artifact(int file, const std::string& name, std::str
     return artifact;
 }
 
-Result<SealedArtifact> seal_executable(const std::string& path, std::string_view expected)
+namespace {
+
+// In a user namespace all owners who have no number there look alike, the host's root among them.
+// Then bytes that hash as they should are all that can be asked for.
+enum class Owner { known, unmapped };
+
+bool is_unmapped(uid_t uid)
 {
-    // O_NOCTTY: a path that leads to a terminal must not take it. Kind and owner are judged on the
-    // descriptor.
-    const UniqueFd file = TRY(open_file(path, O_RDONLY | O_NOCTTY));
-    TRY_VOID(check_executable(file.get(), path));
-    const auto slash = path.rfind('/');
-    const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-    auto sealed = seal_artifact(file.get(), name, expected);
-    if (!sealed) return fail(std::move(sealed).error().with("seal " + path));
-    return sealed;
+    const auto self = ProcDir::self();
+    const auto map = self ? self->uid_map() : Result<std::vector<IdMapping>>{fail(self.error())};
+    // Unreadable: taken for a number of its own.
+    return map && std::ranges::none_of(*map, [uid](const IdMapping& one) {
+               return uid >= one.inside && uid - one.inside < one.count;
+           });
 }
 
-Status check_executable(int file, const std::string& name)
+Status check_kind(int file, const std::string& name, Owner owner)
 {
     struct stat info{};
     if (::fstat(file, &info) != 0) return fail_errno("fstat", name);
     if (!S_ISREG(info.st_mode)) return fail(Code::invalid_argument, name + " is no regular file");
     // Whoever owns a program can exchange it between a check and the next.
-    if (info.st_uid != 0 && info.st_uid != ::geteuid())
+    if (info.st_uid != 0 && info.st_uid != ::geteuid() &&
+        !(owner == Owner::unmapped && is_unmapped(info.st_uid)))
         return fail(Code::permission_denied, name + " is owned by uid " +
                                                  std::to_string(info.st_uid) +
                                                  ": root or the caller must own it");
@@ -126,6 +132,26 @@ Status check_executable(int file, const std::string& name)
     if ((info.st_mode & S_IXUSR) == 0)
         return fail(Code::permission_denied, name + " is not executable");
     return {};
+}
+
+}  // namespace
+
+Status check_executable(int file, const std::string& name)
+{
+    return check_kind(file, name, Owner::known);
+}
+
+Result<SealedArtifact> seal_executable(const std::string& path, std::string_view expected)
+{
+    // O_NOCTTY: a path that leads to a terminal must not take it. Kind and owner are judged on the
+    // descriptor.
+    const UniqueFd file = TRY(open_file(path, O_RDONLY | O_NOCTTY));
+    TRY_VOID(check_kind(file.get(), path, expected.empty() ? Owner::known : Owner::unmapped));
+    const auto slash = path.rfind('/');
+    const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+    auto sealed = seal_artifact(file.get(), name, expected);
+    if (!sealed) return fail(std::move(sealed).error().with("seal " + path));
+    return sealed;
 }
 
 Result<std::string> digest_file(int file) { return hash_through(file); }

@@ -87,7 +87,7 @@ struct DirIdentity {
 // What a child needs to be in the cgroup. v1: it writes "0" to each descriptor while it is
 // single-threaded (join_self). v2: pass dir to CLONE_INTO_CGROUP (CloneOptions::cgroup_dir).
 struct JoinHandles {
-    std::vector<UniqueFd> tasks;  // v1, opened by us: our credentials count, not the child's
+    std::vector<UniqueFd> tasks;  // v1, opened by us: the opener's credentials count
     UniqueFd dir;  // v2, or invalid
     std::vector<int> task_numbers() const;
 };
@@ -128,6 +128,10 @@ public:
     [[nodiscard]] Status chown_procs(uid_t uid, gid_t gid) const;
 
     [[nodiscard]] Result<JoinHandles> join_handles() const;
+    // v1: `tasks` given to and opened as `uid`, so that a process of that uid may write itself into
+    // it although we are not root outside (cgroup1_procs_write compares the opener's uid). Requires:
+    // CAP_CHOWN and CAP_SETUID over it; single-threaded for the moment.
+    [[nodiscard]] Result<JoinHandles> join_handles_as(uid_t uid) const;
     // Processes here and below, sorted, each once.
     [[nodiscard]] Result<std::vector<pid_t>> processes() const;
     // SIGKILL to everything here and below, also what forks meanwhile; returns when empty.
@@ -171,5 +175,9 @@ private:
 // `path`, and removes `path` where it was the last in it. Needs the right to write the roots; what
 // moved stays moved if a later hierarchy fails.
 [[nodiscard]] Status leave(const Host& host, const std::string& path);
+
+// The same for one who may not write the roots: to `back`, a cgroup path of its own (v2: one that
+// passes no controllers on), in each hierarchy that has it.
+[[nodiscard]] Status leave_to(const Host& host, const std::string& path, const std::string& back);
 
 }  // namespace sandbox::sys::cgroup

@@ -258,19 +258,23 @@ Status remove_if_empty(const Host& host, const std::string& path)
     for (const Hierarchy& hierarchy : host.hierarchies) {
         const std::string full = hierarchy.mount + path;
         // Other roots or other sandboxes may use it at the same time.
-        if (::rmdir(full.c_str()) != 0 && errno != ENOENT && errno != EBUSY && errno != ENOTEMPTY)
+        if (::rmdir(full.c_str()) == 0) continue;
+        // One that this user may not remove is not this user's.
+        if (errno != ENOENT && errno != EBUSY && errno != ENOTEMPTY && errno != EACCES)
             return fail_errno("rmdir", full);
     }
     return {};
 }
 
-Status leave(const Host& host, const std::string& path)
+Status leave(const Host& host, const std::string& path) { return leave_to(host, path, ""); }
+
+Status leave_to(const Host& host, const std::string& path, const std::string& back)
 {
     for (const Hierarchy& hierarchy : host.hierarchies) {
         if (::access((hierarchy.mount + path).c_str(), F_OK) != 0) continue;
         // One thread, so moving it moves the process; cheaper than cgroup.procs in v1.
         const char* file = hierarchy.version == Version::v1 ? "/tasks" : "/cgroup.procs";
-        auto members = TRY(open_file(hierarchy.mount + file, O_WRONLY));
+        auto members = TRY(open_file(hierarchy.mount + back + file, O_WRONLY));
         TRY_VOID(write_all(members.get(), "0"));
     }
     return remove_if_empty(host, path);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <set>
 
+#include "sys/caps.hpp"
 #include "sys/cgroup/cgroup.hpp"
 #include "sys/cgroup/walk.hpp"
 #include "sys/file.hpp"
@@ -310,6 +312,39 @@ Result<JoinHandles> CgroupTree::join_handles() const
             // unprivileged when it writes.
             handles.tasks.push_back(TRY(open_at(dir.fd.get(), "tasks", O_WRONLY)));
     }
+    return handles;
+}
+
+namespace {
+
+// This thread's effective uid alone, by the system call: glibc's would ask other threads too.
+Status take_effective(uid_t uid)
+{
+    constexpr auto kKeep = static_cast<uid_t>(-1);
+    if (::syscall(SYS_setresuid, kKeep, uid, kKeep) != 0) return fail_errno("setresuid");
+    return {};
+}
+
+}  // namespace
+
+Result<JoinHandles> CgroupTree::join_handles_as(uid_t uid) const
+{
+    for (const Dir& dir : dirs_) {
+        if (dir.hierarchy.version == Version::v2) continue;
+        if (::fchownat(dir.fd.get(), "tasks", uid, static_cast<gid_t>(-1), AT_SYMLINK_NOFOLLOW) !=
+            0)
+            return fail_errno("fchownat", dir.path + "/tasks");
+    }
+    const uid_t before = ::geteuid();
+    const CapState caps = TRY(get_caps());
+    TRY_VOID(take_effective(uid));
+    // Another effective uid takes the effective capabilities; the folders are ours alone to search.
+    const int errnum = apply_caps(caps);
+    auto handles = errnum == 0 ? join_handles()
+                               : Result<JoinHandles>{fail(
+                                     Error::from_errno(errnum, "capset", "tasks of " + path_))};
+    // Never on with another's id: what follows would be done as the sandbox's root.
+    if (auto back = take_effective(before); !back) return fail(std::move(back).error());
     return handles;
 }
 

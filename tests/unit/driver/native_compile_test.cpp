@@ -3,6 +3,7 @@
 
 #include "canon/json.hpp"
 #include "driver/native/compile.hpp"
+#include "driver/rootless.hpp"
 #include "fixture.hpp"
 #include "sys/seccomp/compile.hpp"
 #include "sys/seccomp/digest.hpp"
@@ -10,6 +11,7 @@
 namespace sandbox::driver::test {
 namespace {
 
+constexpr std::string_view kPrivilegeFact = "host.privilege";  // facts::name::kPrivilege
 constexpr auto kNative = profile::Driver::native;
 
 native::NativeArtifact compiled_native(const plan::PlanContent& content)
@@ -51,6 +53,20 @@ TEST(NativeCompile, MatchesItsGoldenForAPlainPlan)
 TEST(NativeCompile, MatchesItsGoldenForAFullPlan)
 {
     expect_golden("native-full", readable_native(compiled_native(full_content(kNative))));
+}
+
+// Root's artifact says nothing of it: it stays what it was, byte for byte.
+TEST(NativeCompile, BindsNodesForAnOrdinaryUserOnly)
+{
+    plan::PlanContent content = plain_content(kNative);
+    EXPECT_EQ(native::render(compiled_native(content))->find("\"devices\""), std::string::npos);
+    content.facts[std::string(kPrivilegeFact)] = {"ok", "root"};
+    EXPECT_FALSE(is_rootless(content));
+    content.facts[std::string(kPrivilegeFact)] = {"ok", "user"};
+    EXPECT_TRUE(is_rootless(content));
+    EXPECT_EQ(compiled_native(content).box.devices, confine::Devices::bound);
+    EXPECT_NE(native::render(compiled_native(content))->find("\"devices\":\"bound\""),
+              std::string::npos);
 }
 
 // Law 1: a field that changes nothing would be a field that enforces nothing.

@@ -60,6 +60,65 @@ TEST(ResolveDriver, RefusesWithoutADefaultDriverRatherThanGuessing)
     EXPECT_THAT(verdict(world), ElementsAre("planned"));
 }
 
+// An ordinary user with everything that the native driver needs.
+World user()
+{
+    World world = hello();
+    world.profile.driver = profile::Driver::native;
+    world.facts["host.privilege"].value = "user";
+    world.facts["helper.newuidmap"] = {facts::FactStatus::ok, "/usr/bin/newuidmap", "there"};
+    world.facts["ids.subordinate"] = {facts::FactStatus::ok, "100000:65536", "mapped"};
+    return world;
+}
+
+TEST(ResolveDriver, AnOrdinaryUserLaunchesWithNative)
+{
+    const auto plan = planned(user());
+    EXPECT_EQ(plan->facts.at("host.privilege").value, "user");
+    EXPECT_EQ(plan->facts.at("ids.subordinate").value, "100000:65536");
+    // Root's plan relies on none of it.
+    World root = user();
+    root.facts["host.privilege"].value = "root";
+    EXPECT_FALSE(planned(root)->facts.contains("ids.subordinate"));
+    EXPECT_FALSE(planned(root)->facts.contains("helper.newuidmap"));
+}
+
+TEST(ResolveDriver, NamesWhatAnOrdinaryUserLacks)
+{
+    const std::map<std::string, std::string> wanted{
+        {"helper.newuidmap", "BACKEND_UNAVAILABLE id-helpers-missing driver"},
+        {"ids.subordinate", "BACKEND_UNAVAILABLE subordinate-ids-missing driver"},
+        {"cgroup.parent", "BACKEND_UNAVAILABLE cgroup-not-delegated driver"},
+        {"host.privilege", "BACKEND_UNAVAILABLE root-required driver"}};
+    for (const auto& [fact, denial] : wanted) {
+        World world = user();
+        world.lose(fact);
+        EXPECT_THAT(verdict(world), ElementsAre(denial)) << fact;
+    }
+}
+
+TEST(ResolveDriver, CapabilitiesOfAnOrdinaryUserNeedANetworkOfTheirOwn)
+{
+    World world = user();
+    world.profile.security.capabilities = {"CAP_NET_BIND_SERVICE"};
+    EXPECT_THAT(verdict(world), ElementsAre("planned"));
+    world.profile.network.mode = profile::NetworkMode::host;
+    EXPECT_THAT(verdict(world), ElementsAre("UNSUPPORTED_REQUIREMENT "
+                                            "capabilities-without-own-network "
+                                            "security.capabilities"));
+    world.profile.security.capabilities.clear();
+    EXPECT_THAT(verdict(world), ElementsAre("planned"));
+}
+
+TEST(ResolveDriver, ABindOfAnOrdinaryUserNeedsWhatOnlyRootCanMap)
+{
+    World world = user();
+    world.lose("mount.idmapped");
+    world.profile.mounts = {test::bind("/srv/data", "/work")};
+    EXPECT_THAT(verdict(world), ElementsAre("REQUIRED_CONTROL_UNAVAILABLE "
+                                            "idmapped-mounts-unavailable mount[0].source"));
+}
+
 TEST(ResolveDriver, RefusesAChangedRuntimeAsAnArtifactMismatch)
 {
     World world = hello();

@@ -35,6 +35,30 @@ TEST(ResolveSecrets, NamesTheirPlaceAndGivesFilesATmpfsOfTheirOwn)
     EXPECT_FALSE(plan->process.env.contains("API_TOKEN"));
 }
 
+TEST(ResolveSecrets, AFileOfAnOrdinaryUserNeedsAHostThatDoesNotSwap)
+{
+    World world = hello();
+    world.profile.driver = profile::Driver::native;
+    world.facts["host.privilege"].value = "user";
+    world.facts["helper.newuidmap"] = {facts::FactStatus::ok, "/usr/bin/newuidmap", ""};
+    world.facts["ids.subordinate"] = {facts::FactStatus::ok, "100000:65536", ""};
+    world.profile.secrets = {in_file("A", "/run/secrets/a")};
+    for (const char* swap : {"on", "unknown"}) {
+        world.facts["host.swap"] = {facts::FactStatus::note, swap, "/proc/swaps"};
+        EXPECT_THAT(verdict(world), ElementsAre("REQUIRED_CONTROL_UNAVAILABLE "
+                                                "secret-could-be-swapped secrets.A"));
+    }
+    world.facts["host.swap"].value = "off";
+    EXPECT_THAT(verdict(world), ElementsAre("planned"));
+    // Root's tmpfs is kept from swap by itself; a variable is in no file.
+    world.facts["host.swap"].value = "on";
+    world.facts["host.privilege"].value = "root";
+    EXPECT_FALSE(planned(world)->facts.contains("host.swap"));
+    world.facts["host.privilege"].value = "user";
+    world.profile.secrets = {{"A", "TOKEN", std::nullopt}};
+    EXPECT_THAT(verdict(world), ElementsAre("planned"));
+}
+
 TEST(ResolveSecrets, AFileStandsInAFolderBelowRun)
 {
     for (const char* file : {"/work/a", "/run/a", "/runs/x/a", "/a"}) {

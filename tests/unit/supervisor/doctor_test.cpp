@@ -196,6 +196,8 @@ std::map<std::string, Fact> host_of_a_user()
     host[std::string(name::kSubordinateIds)] = Fact{
         FactStatus::gap, "", "/etc/subuid gives no range of 65536 ids to uid 65534"};
     host[std::string(name::kCgroupParent)] = Fact{FactStatus::gap, "", "mkdir: Permission denied"};
+    host[std::string(name::kDriverNative)] = Fact{FactStatus::gap, "",
+                                                  "ids.subordinate: no range; cgroup.parent: none"};
     host[std::string(name::kOverlayfs)] = Fact{FactStatus::gap, "",
                                                "mount: Operation not permitted"};
     return host;
@@ -205,7 +207,7 @@ TEST(Doctor, TellsAnOrdinaryUserWhatIsMissingEachByItself)
 {
     const auto report = examine(input_of(host_of_a_user()));
     EXPECT_EQ(exit_status(report), 1);
-    EXPECT_EQ(find(report.user, "driver").value, "root-required");
+    EXPECT_NE(find(report.user, "driver").evidence.find("ids.subordinate"), std::string::npos);
     EXPECT_EQ(find(report.user, "driver").severity, Severity::serious);
     EXPECT_EQ(find(report.user, "newuidmap").severity, Severity::ok);
     EXPECT_EQ(find(report.user, "user namespace").severity, Severity::ok);
@@ -229,10 +231,15 @@ TEST(Doctor, SaysOfARefusedTrialThatItProvesNothing)
               std::string::npos);
 }
 
-TEST(Doctor, AUserWithEverythingStillNeedsTheDriver)
+TEST(Doctor, AUserWithEverythingLaunches)
 {
     auto host = good_host();
     host[std::string(name::kPrivilege)] = Fact{FactStatus::ok, "user", "effective uid 1000"};
+    const auto report = examine(input_of(host));
+    EXPECT_EQ(exit_status(report), 0);
+    EXPECT_EQ(report.user.size(), 5U);
+    EXPECT_EQ(render(report).find("cannot"), std::string::npos);
+    host[std::string(name::kDriverNative)] = Fact{FactStatus::gap, "", "not configured"};
     EXPECT_EQ(exit_status(examine(input_of(host))), 1);
 }
 
