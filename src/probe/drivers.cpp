@@ -115,7 +115,7 @@ std::string joined(const std::vector<std::string>& paths)
     return fmt::format("{}", fmt::join(paths, ":"));
 }
 
-void put(Facts& facts, std::string_view fact, const Finding& finding)
+void set_fact(Facts& facts, std::string_view fact, const Finding& finding)
 {
     facts.insert_or_assign(std::string(fact),
                            facts::Fact{finding.status, finding.value, finding.evidence});
@@ -127,15 +127,15 @@ void put_guests(const ProbeSettings& settings, Facts& facts)
     constexpr const char* kSaid = "[microvm] of the operator's config";
     const std::string cpus = settings.guest_cpus ? std::to_string(*settings.guest_cpus) : "";
     const std::string memory = settings.guest_memory ? std::to_string(*settings.guest_memory) : "";
-    put(facts, name::kGuestCpus, noted(cpus, kSaid));
-    put(facts, name::kGuestMemory, noted(memory, kSaid));
-    put(facts, name::kGuestStores, noted(joined(settings.guest_stores), kSaid));
-    put(facts, name::kGuestShares, noted(joined(settings.guest_shares), kSaid));
+    set_fact(facts, name::kGuestCpus, noted(cpus, kSaid));
+    set_fact(facts, name::kGuestMemory, noted(memory, kSaid));
+    set_fact(facts, name::kGuestStores, noted(joined(settings.guest_stores), kSaid));
+    set_fact(facts, name::kGuestShares, noted(joined(settings.guest_shares), kSaid));
     const auto& pin = settings.guest_kernel.pin;
-    put(facts, name::kGuestRelease,
-        noted(pin ? pin->version : "", "version of artifacts.kernel in config.toml"));
-    put(facts, name::kAccelerator, judge_accelerator(settings, facts));
-    put(facts, name::kVmmPinned, judge_pins(settings));
+    set_fact(facts, name::kGuestRelease,
+             noted(pin ? pin->version : "", "version of artifacts.kernel in config.toml"));
+    set_fact(facts, name::kAccelerator, judge_accelerator(settings, facts));
+    set_fact(facts, name::kVmmPinned, judge_pins(settings));
 }
 
 }  // namespace
@@ -169,15 +169,15 @@ Finding judge_microvm(const ProbeSettings& settings, const Facts& facts)
 void derive_drivers(const ProbeSettings& settings, Facts& facts)
 {
     put_guests(settings, facts);
-    put(facts, name::kDriverOci, judge_oci(settings, facts));
-    put(facts, name::kDriverMicrovm, judge_microvm(settings, facts));
-    put(facts, name::kDriverNative, judge_native(settings, facts));
+    set_fact(facts, name::kDriverOci, judge_oci(settings, facts));
+    set_fact(facts, name::kDriverMicrovm, judge_microvm(settings, facts));
+    set_fact(facts, name::kDriverNative, judge_native(settings, facts));
     // Also this: a default that names no driver must not be found out at the launch.
-    put(facts, name::kDefaultDriver,
-        is_configured(settings, settings.default_driver)
-            ? found(settings.default_driver, "default_driver of the operator's config")
-            : missing(fmt::format("default_driver {} is not among `drivers`",
-                                  settings.default_driver)));
+    set_fact(facts, name::kDefaultDriver,
+             is_configured(settings, settings.default_driver)
+                 ? found(settings.default_driver, "default_driver of the operator's config")
+                 : missing(fmt::format("default_driver {} is not among `drivers`",
+                                       settings.default_driver)));
 }
 
 }  // namespace sandbox::probe

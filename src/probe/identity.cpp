@@ -16,7 +16,7 @@ namespace {
 // Names of its own: they go no further than identify().
 // What the child of identify() reports.
 constexpr std::string_view kDigest = "digest";
-constexpr std::string_view kVersion = "version";
+constexpr std::string_view kVersionFact = "version";
 
 // Up to the next blank: what follows are features and a copyright.
 std::string_view text_before(std::string_view text, std::string_view prefix)
@@ -98,16 +98,17 @@ Result<ArtifactIdentity> identify(Tool tool, const std::string& path,
 {
     Task task;
     task.label = path;
-    task.names = {kDigest, kVersion};
+    task.names = {kDigest, kVersionFact};
     task.body = [tool, path](const Reporter& out) {
         const auto artifact = open_artifact(tool, path);
         // Reported at once: what comes after must not take it away.
         if (!artifact) return out.report(kDigest, missing(artifact.error().message()));
         out.report(kDigest, found(artifact->digest, {}));
         // Our own programs and plain data have no version to be asked for.
-        if (tool == Tool::own || tool == Tool::data) return out.report(kVersion, found({}, {}));
+        if (tool == Tool::own || tool == Tool::data) return out.report(kVersionFact, found({}, {}));
         const auto version = ask_version(tool, artifact->executable.get());
-        out.report(kVersion, version ? found(*version, {}) : missing(version.error().message()));
+        out.report(kVersionFact,
+                   version ? found(*version, {}) : missing(version.error().message()));
     };
     const auto facts = run_tasks({task}, deadline);
     for (const std::string_view fact : task.names) {
@@ -115,7 +116,7 @@ Result<ArtifactIdentity> identify(Tool tool, const std::string& path,
         // One error for the caller; the first problem is the cause of the others.
         if (answer.status != facts::FactStatus::ok) return fail(Code::unavailable, answer.evidence);
     }
-    return ArtifactIdentity{facts.at(std::string(kVersion)).value,
+    return ArtifactIdentity{facts.at(std::string(kVersionFact)).value,
                             facts.at(std::string(kDigest)).value};
 }
 

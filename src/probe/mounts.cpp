@@ -21,37 +21,37 @@ namespace {
 namespace name = facts::name;
 
 // Enough for a few files; it counts as memory.
-constexpr std::uint64_t kScratchSize = 1U << 20;
+constexpr std::uint64_t kTrialSize = 1U << 20;
 // Covered in the child's own mount namespace: the host's /tmp is not touched.
-constexpr const char* kScratch = "/tmp";
+constexpr const char* kTrial = "/tmp";
 
 Status make_scratch()
 {
     // First: nothing of the following may reach the host's namespace.
     TRY_VOID(sys::make_all_private());
-    const auto scratch = TRY(sys::make_tmpfs(kScratchSize, 0700, {}));
-    return sys::attach_tree(scratch.get(), AT_FDCWD, kScratch);
+    const auto scratch = TRY(sys::make_tmpfs(kTrialSize, 0700, {}));
+    return sys::attach_tree(scratch.get(), AT_FDCWD, kTrial);
 }
 
-std::string below(std::string_view path) { return fmt::format("{}/{}", kScratch, path); }
+std::string in_trial(std::string_view path) { return fmt::format("{}/{}", kTrial, path); }
 
 // A lower file is hidden by a whiteout and an upper file written: what a writable root needs.
 Result<std::string> try_overlay()
 {
     for (const char* folder : {"lower", "upper", "work", "merged"}) {
-        TRY_VOID(sys::mkdir_at(AT_FDCWD, below(folder)));
+        TRY_VOID(sys::mkdir_at(AT_FDCWD, in_trial(folder)));
     }
-    TRY_VOID(sys::write_file_at(AT_FDCWD, below("lower/file"), "lower", 0600));
+    TRY_VOID(sys::write_file_at(AT_FDCWD, in_trial("lower/file"), "lower", 0600));
     const auto overlay = TRY(
-        sys::make_overlay({below("lower")}, below("upper"), below("work"), {}));
-    TRY_VOID(sys::attach_tree(overlay.get(), AT_FDCWD, below("merged")));
-    TRY_VOID(sys::unlink_at(AT_FDCWD, below("merged/file")));
-    TRY_VOID(sys::write_file_at(AT_FDCWD, below("merged/new"), "upper", 0600));
+        sys::make_overlay({in_trial("lower")}, in_trial("upper"), in_trial("work"), {}));
+    TRY_VOID(sys::attach_tree(overlay.get(), AT_FDCWD, in_trial("merged")));
+    TRY_VOID(sys::unlink_at(AT_FDCWD, in_trial("merged/file")));
+    TRY_VOID(sys::write_file_at(AT_FDCWD, in_trial("merged/new"), "upper", 0600));
     // Lower must be whole: an overlay that wrote through would corrupt a shared image. The new file
     // must be in upper, or it was written nowhere.
     struct stat seen{};
-    if (stat(below("lower/file").c_str(), &seen) != 0) return fail_errno("stat", "lower/file");
-    if (stat(below("upper/new").c_str(), &seen) != 0) return fail_errno("stat", "upper/new");
+    if (stat(in_trial("lower/file").c_str(), &seen) != 0) return fail_errno("stat", "lower/file");
+    if (stat(in_trial("upper/new").c_str(), &seen) != 0) return fail_errno("stat", "upper/new");
     return std::string("tmpfs upper: lower file removed by whiteout, new file went to upper");
 }
 
@@ -81,7 +81,7 @@ Finding check_idmap(const ProbeSettings& settings)
 {
     // /usr stands for the root file system, the scratch for a tmpfs: both are bound in launches.
     const auto root = try_idmap(settings, AT_FDCWD, "/usr");
-    const auto scratch = try_idmap(settings, AT_FDCWD, kScratch);
+    const auto scratch = try_idmap(settings, AT_FDCWD, kTrial);
     if (!root) return missing("the file system of /usr: " + root.error().message());
     std::string evidence = "mount_setattr(IDMAP) " + *root;
     // A tmpfs without idmaps is worth saying, and stops nothing.
@@ -92,11 +92,11 @@ Finding check_idmap(const ProbeSettings& settings)
 // The flag must reach a mount below the one it is set on.
 Result<std::string> try_recursive_read_only()
 {
-    TRY_VOID(sys::mkdir_at(AT_FDCWD, below("tree")));
-    TRY_VOID(sys::mkdir_at(AT_FDCWD, below("tree/sub")));
-    const auto inner = TRY(sys::make_tmpfs(kScratchSize, 0700, {}));
-    TRY_VOID(sys::attach_tree(inner.get(), AT_FDCWD, below("tree/sub")));
-    const auto tree = TRY(sys::clone_tree(AT_FDCWD, below("tree"), sys::Depth::recursive));
+    TRY_VOID(sys::mkdir_at(AT_FDCWD, in_trial("tree")));
+    TRY_VOID(sys::mkdir_at(AT_FDCWD, in_trial("tree/sub")));
+    const auto inner = TRY(sys::make_tmpfs(kTrialSize, 0700, {}));
+    TRY_VOID(sys::attach_tree(inner.get(), AT_FDCWD, in_trial("tree/sub")));
+    const auto tree = TRY(sys::clone_tree(AT_FDCWD, in_trial("tree"), sys::Depth::recursive));
     TRY_VOID(sys::set_mount_attributes(
         tree.get(), {.read_only = true, .no_suid = true, .no_dev = true}, sys::Depth::recursive));
     const auto written = sys::write_file_at(tree.get(), "sub/file", "x", 0600);

@@ -132,7 +132,7 @@ void read_folders(Reader& table, const char* key, std::vector<std::string>& into
     }
 }
 
-OperatorConfig read(Document& document)
+OperatorConfig read_config(Document& document)
 {
     Reader root(document);
     OperatorConfig config;
@@ -232,7 +232,7 @@ ParsedConfig parse_config(std::string_view toml, std::string_view file, Schema s
     Document document = read_toml(toml, file);
     if (document.parsed) {
         if (schema == Schema::check) check_document(document, "config");
-        OperatorConfig config = read(document);
+        OperatorConfig config = read_config(document);
         // No half-read config: an operator who misspelt a limit must not get a host without it.
         if (document.diagnostics.empty()) {
             result.config = std::move(config);

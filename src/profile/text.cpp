@@ -18,7 +18,7 @@ constexpr std::size_t kMostCpus = 8192;      // CONFIG_NR_CPUS with MAXSMP
 
 using CpuSet = std::bitset<kMostCpus>;
 
-std::string in_quotes(std::string_view text)
+std::string in_short_quotes(std::string_view text)
 {
     // Bytes of a name in a message; the key says which it is.
     constexpr std::size_t kMost = 80;
@@ -111,7 +111,8 @@ std::optional<Flaw> flaw_in_label(std::string_view text)
     for (std::size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-') continue;
-        return Flaw{"bad-name", in_quotes(text) + " has " + first_wrong_character(text, i), hint};
+        return Flaw{"bad-name", in_short_quotes(text) + " has " + first_wrong_character(text, i),
+                    hint};
     }
     // After the characters: bytes and characters are the same then.
     if (text.size() > kMostLabelBytes) {
@@ -119,7 +120,7 @@ std::optional<Flaw> flaw_in_label(std::string_view text)
                     hint};
     }
     if (text.front() == '-' || text.back() == '-') {
-        return Flaw{"bad-name", in_quotes(text) + " begins or ends with '-'", hint};
+        return Flaw{"bad-name", in_short_quotes(text) + " begins or ends with '-'", hint};
     }
     return std::nullopt;
 }
@@ -132,7 +133,7 @@ std::optional<Flaw> flaw_in_text(std::string_view text)
         const bool wrong = c.length == 0 || c.value < 0x20 || (c.value >= 0x7F && c.value < 0xA0);
         if (wrong) {
             return Flaw{"control-character",
-                        in_quotes(text) + " has " + first_wrong_character(text, i),
+                        in_short_quotes(text) + " has " + first_wrong_character(text, i),
                         {}};
         }
         i += c.length;
@@ -147,7 +148,7 @@ std::optional<Flaw> flaw_in_path(std::string_view text)
         return Flaw{"bad-path", "a path has at most 4095 bytes", {}};
     }
     if (text.front() != '/') {
-        return Flaw{"bad-path", in_quotes(text) + " is relative",
+        return Flaw{"bad-path", in_short_quotes(text) + " is relative",
                     "write it from the root, with '/' first"};
     }
     // Before it is cut into parts: an error in it is then shown in its own words.
@@ -158,13 +159,14 @@ std::optional<Flaw> flaw_in_path(std::string_view text)
         const std::string_view part = text.substr(begin, end - begin);
         if (part.empty()) {
             // Each place has one name: whatever compares paths compares bytes.
-            return Flaw{"bad-path", in_quotes(text) + " has '//' or ends with '/'",
+            return Flaw{"bad-path", in_short_quotes(text) + " has '//' or ends with '/'",
                         "write each '/' once"};
         }
         // "..": what it leads to depends on links, so the path that was checked need not be the one
         // that is opened.
         if (part == "." || part == "..") {
-            return Flaw{"bad-path", in_quotes(text) + " has '" + std::string(part) + "' in it",
+            return Flaw{"bad-path",
+                        in_short_quotes(text) + " has '" + std::string(part) + "' in it",
                         "write the path that is meant"};
         }
         if (part.size() > 255) {  // linux/limits.h NAME_MAX
@@ -184,7 +186,7 @@ std::optional<Flaw> flaw_in_env_name(std::string_view text)
         // Names with '.' and '-' are in use (build tools); only a shell cannot read them.
         const bool inner = (c >= '0' && c <= '9') || c == '.' || c == '-';
         if (letter || (inner && i > 0)) continue;
-        return Flaw{"bad-name", in_quotes(text) + " has " + first_wrong_character(text, i),
+        return Flaw{"bad-name", in_short_quotes(text) + " has " + first_wrong_character(text, i),
                     "a letter or '_', then letters, digits, '_', '.' and '-'"};
     }
     // Ours, not the kernel's: it keeps messages short.
@@ -205,7 +207,7 @@ std::optional<Flaw> flaw_in_capability(std::string_view text)
     std::vector<std::string_view> bare;
     for (const std::string_view name : known) bare.push_back(name.substr(4));
     const std::string_view close = nearest(upper, bare);
-    return Flaw{"bad-value", "no capability is named " + in_quotes(text),
+    return Flaw{"bad-value", "no capability is named " + in_short_quotes(text),
                 close.empty() ? "capabilities(7) lists the names"
                               : "did you mean \"CAP_" + std::string(close) + "\"?"};
 }

@@ -172,7 +172,7 @@ profile::OperatorConfig pinned_config(std::vector<ArtifactCheck>& checks)
 }
 
 // "." for a bare name: a config may lie beside us in a test.
-std::string folder_of(const std::string& path)
+std::string config_folder(const std::string& path)
 {
     const std::size_t slash = path.rfind('/');
     return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
@@ -214,7 +214,7 @@ Result<ConfigReport> config_init(const std::string& path, const std::string& pro
     compare_guest(report.artifacts, guest);
     profile::OperatorConfig config = pinned_config(report.artifacts);
     if (geteuid() != 0) config.default_driver = kUsersDriver;
-    const std::string folder = folder_of(path);
+    const std::string folder = config_folder(path);
     // 0755: everybody may read the config; only the owner may write it.
     TRY_VOID(sys::make_dirs(folder, 0755));
     const auto dir = TRY(sys::open_dir(folder));

@@ -10,15 +10,15 @@ namespace sandbox::fuzz {
 
 namespace {
 
-struct Outcome {
+struct Reading {
     int status = 0;  // of the refusal
     std::string method;
     std::string path;
     std::string body;
-    bool operator==(const Outcome&) const = default;
+    bool operator==(const Reading&) const = default;
 };
 
-Outcome read_request(std::string_view input, std::size_t step)
+Reading read_request(std::string_view input, std::size_t step)
 {
     control::RequestReader reader;
     std::string held;
@@ -77,7 +77,7 @@ void cut_frames(std::string_view input, std::size_t step)
 
 FUZZ_TARGET(api)
 {
-    const Outcome whole = read_request(input, input.size() + 1);
+    const Reading whole = read_request(input, input.size() + 1);
     HOLDS(read_request(input, 7) == whole || whole.status != 0);
     cut_frames(input, 3);
     if (const auto plain = control::percent_decode(input)) {

@@ -13,10 +13,13 @@ LAUNCH = ('shim.before', 'intent.before', 'intent.after', 'submit.after', 'effec
           'effect.state-dir', 'effect.cgroup', 'effect.mask-placeholder', 'effect.log-worker',
           'launcher.before-exec', f'effect.{lib.harness.LAUNCH_STEP}', 'effect.handshake', 'effect.session',
           'effect.evidence-verdict', 'gate.before', 'gate.after')
-if lib.harness.DRIVER == 'native':
-    LAUNCH = tuple('launcher.in-tree' if name == 'launcher.before-exec' else name for name in LAUNCH)
+# What each driver has of its own, in place of crun's launching child.
+OWN = {'native': ('launcher.in-tree',), 'microvm': ('effect.virtiofsd', 'effect.vmm', 'effect.relay', 'effect.init-up')}
+at = LAUNCH.index('launcher.before-exec')
+LAUNCH = LAUNCH[:at] + OWN.get(lib.harness.DRIVER, LAUNCH[at:at + 1]) + LAUNCH[at + 1:]
 # Behind the pivot the log of points is out of reach: told by what becomes of the launch.
-INSIDE = ('launcher.mapped', 'launcher.before-exec') if lib.harness.DRIVER == 'native' else ()
+INSIDE = {'native': ('launcher.mapped', 'launcher.before-exec'),
+          'microvm': ('jail.tree', 'jail.confined')}.get(lib.harness.DRIVER, ())
 RUNNING = ('running.before-commit', 'running.after-commit', 'open-for-business')
 ENDED = ('ended.before-commit', 'ended.after-commit')
 # One commit for a workload that has ended by then: within milliseconds, which no slow host sees.

@@ -22,8 +22,8 @@ namespace {
 constexpr std::string_view kInitProgram = "sandbox-init";
 // Layers, masks and mount points: a few KiB. It lies over /tmp, which every host has, in a mount
 // namespace that nobody else is in.
-constexpr std::uint64_t kScratchSize = 16ULL << 20;
-constexpr const char* kScratch = "/tmp";
+constexpr std::uint64_t kStageSize = 16ULL << 20;
+constexpr const char* kStage = "/tmp";
 constexpr const char* kTree = "tree";
 
 // In the child. The scratch goes with the old root when the tree is entered.
@@ -32,11 +32,11 @@ Status build(const NativeArtifact& artifact, PreparedSources sources)
     sys::MountAttributes flags;
     flags.no_suid = true;
     flags.no_dev = true;
-    const sys::UniqueFd mount = TRY(sys::make_tmpfs(kScratchSize, 0755, flags));
-    TRY_VOID(sys::attach_tree(mount.get(), AT_FDCWD, kScratch));
-    const sys::UniqueFd scratch = TRY(sys::open_dir(kScratch));
+    const sys::UniqueFd mount = TRY(sys::make_tmpfs(kStageSize, 0755, flags));
+    TRY_VOID(sys::attach_tree(mount.get(), AT_FDCWD, kStage));
+    const sys::UniqueFd scratch = TRY(sys::open_dir(kStage));
     TRY_VOID(sys::mkdir_at(scratch.get(), kTree, 0755));
-    return build_tree(artifact.steps, std::move(sources), scratch.get(), kScratch, kTree);
+    return build_tree(artifact.steps, std::move(sources), scratch.get(), kStage, kTree);
 }
 
 // The parent's side of one launch, until PID 1 has spoken.
@@ -113,7 +113,7 @@ private:
                              channel.second.get(), order.program,     bootstrap.get()};
         order.diagnostics = words.write.get();
         order.build = [this, &sources] { return build(artifact_, std::move(sources)); };
-        order.root = std::string(kScratch) + "/" + kTree;
+        order.root = std::string(kStage) + "/" + kTree;
         order.top_tasks = top.task_numbers();
         order.control_tasks = control.task_numbers();
         if (top.dir.valid()) order.top_dir = top.dir.get();

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -62,27 +63,28 @@ CENSUS = load_program('census', os.environ.get('SANDBOX_CENSUS') or os.path.join
 
 class Tap:
     count, bad = 0, 0
+    # Scenarios may run side by side: the lines of one case are written at once, and numbered in order.
+    lock = threading.Lock()
 
     @classmethod
-    def _line(cls, word, sentence):
-        cls.count += 1
-        # '#' starts a directive.
-        print(f'{word} {cls.count} - {sentence.replace("#", "no. ")}', flush=True)
+    def _say(cls, word, sentence, lines=()):
+        with cls.lock:
+            cls.count += 1
+            cls.bad += word == 'not ok'
+            text = ''.join(f'# {line[:400]}\n' for line in lines) + f'{word} {cls.count} - {sentence}\n'
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     @classmethod
     def check(cls, condition, sentence, *facts):
-        if not condition:
-            cls.bad += 1
-            for fact in facts:
-                for line in str(fact).splitlines()[:30]:
-                    print(f'# {line[:400]}', flush=True)
-        cls._line('ok' if condition else 'not ok', sentence)
+        lines = [] if condition else [line for fact in facts for line in str(fact).splitlines()[:30]]
+        # '#' starts a directive.
+        cls._say('ok' if condition else 'not ok', sentence.replace('#', 'no. '), lines)
         return bool(condition)
 
     @classmethod
     def skip(cls, sentence, why):
-        cls.count += 1
-        print(f'ok {cls.count} - {sentence} # SKIP {why}', flush=True)
+        cls._say('ok', f'{sentence} # SKIP {why}')
 
     @classmethod
     def same(cls, found, wanted, sentence, *facts):

@@ -25,7 +25,7 @@ using testing::in_child;
 
 const std::vector<std::string> kControllers{"cpu", "cpuset", "memory", "pids"};
 
-Deadline soon() { return Deadline::after(Millis(20'000)); }
+Deadline shortly() { return Deadline::after(Millis(20'000)); }
 
 Hierarchy first(std::string mount, std::vector<std::string> controllers)
 {
@@ -48,8 +48,8 @@ protected:
         if (host_.hierarchies.empty()) return;
         const auto tree = CgroupTree::find(host_, parent_);
         ASSERT_TRUE(tree.has_value());
-        EXPECT_TRUE(tree->kill_all(soon()).has_value());
-        EXPECT_TRUE(tree->remove(soon()).has_value());
+        EXPECT_TRUE(tree->kill_all(shortly()).has_value());
+        EXPECT_TRUE(tree->remove(shortly()).has_value());
         EXPECT_TRUE(CgroupTree::find(host_, parent_)->empty());
     }
 
@@ -152,8 +152,8 @@ TEST_F(RealCgroups, MakesFillsReadsBackAndRemovesATree)
     // A second create takes the same folders over.
     const auto again = CgroupTree::create(host_, parent_ + "/one/workload", kControllers);
     EXPECT_EQ(again->identities(), identities);
-    EXPECT_TRUE(tree->remove(soon()).has_value());
-    EXPECT_TRUE(tree->remove(soon()).has_value());
+    EXPECT_TRUE(tree->remove(shortly()).has_value());
+    EXPECT_TRUE(tree->remove(shortly()).has_value());
     EXPECT_TRUE(CgroupTree::find(host_, parent_ + "/one")->empty());
     EXPECT_TRUE(remove_if_empty(host_, parent_).has_value());
     EXPECT_TRUE(CgroupTree::find(host_, parent_)->empty());
@@ -201,7 +201,7 @@ TEST_F(RealCgroups, HoldsAChildThatJoinedItselfToTheLimit)
         }
         return made;
     });
-    const auto status = child.wait_exit(soon());
+    const auto status = child.wait_exit(shortly());
     ASSERT_TRUE(status && *status);
     EXPECT_EQ((*status)->code, 2);
     EXPECT_EQ(tree->processes()->size(), 2U);
@@ -226,7 +226,7 @@ TEST_F(RealCgroups, CountsAProcessKilledForMemory)
         ::memset(memory, 1, size);
         return 0;
     });
-    EXPECT_EQ((*child.wait_exit(soon()))->signal, SIGKILL);
+    EXPECT_EQ((*child.wait_exit(shortly()))->signal, SIGKILL);
     EXPECT_EQ(tree->usage()->oom_kills, 1U);
     EXPECT_GT(tree->usage()->memory_peak, 8U << 20);
 }
@@ -252,12 +252,12 @@ TEST_F(RealCgroups, KillsAForkStormToTheLast)
         }
         return 0;
     });
-    EXPECT_NE(*poll_one(ready[0], POLLIN, soon()), 0);
+    EXPECT_NE(*poll_one(ready[0], POLLIN, shortly()), 0);
     EXPECT_FALSE(tree->processes()->empty());
-    const auto killed = tree->kill_all(soon());
+    const auto killed = tree->kill_all(shortly());
     EXPECT_TRUE(killed.has_value()) << killed.error().message();
     EXPECT_TRUE(tree->processes()->empty());
-    EXPECT_TRUE(child.wait_exit(soon())->has_value());
+    EXPECT_TRUE(child.wait_exit(shortly())->has_value());
     close_number(ready[0]);
     close_number(ready[1]);
 }
@@ -268,12 +268,12 @@ TEST_F(RealCgroups, FreezesAndThawsWithoutLosingAProcess)
     ASSERT_TRUE(tree.has_value());
     const auto child = start(*tree, wait_for_ever);
     while (tree->processes()->empty()) ASSERT_FALSE(*child.ended());
-    ASSERT_TRUE(tree->freeze(soon()).has_value());
+    ASSERT_TRUE(tree->freeze(shortly()).has_value());
     // A frozen process does not act on a signal; a thawed one does.
     ASSERT_TRUE(child.send_signal(SIGKILL).has_value());
     EXPECT_TRUE(!v1_with("freezer") || !*child.ended());
-    ASSERT_TRUE(tree->thaw(soon()).has_value());
-    EXPECT_EQ((*child.wait_exit(soon()))->signal, SIGKILL);
+    ASSERT_TRUE(tree->thaw(shortly()).has_value());
+    EXPECT_EQ((*child.wait_exit(shortly()))->signal, SIGKILL);
 }
 
 TEST_F(RealCgroups, KillsWhatAChildOfItKeepsFrozen)
@@ -283,10 +283,10 @@ TEST_F(RealCgroups, KillsWhatAChildOfItKeepsFrozen)
     const auto leaf = tree->make_child("paused");
     const auto child = start(*leaf, wait_for_ever);
     while (leaf->processes()->empty()) ASSERT_FALSE(*child.ended());
-    ASSERT_TRUE(leaf->freeze(soon()).has_value());
-    const auto killed = tree->kill_all(soon());
+    ASSERT_TRUE(leaf->freeze(shortly()).has_value());
+    const auto killed = tree->kill_all(shortly());
     EXPECT_TRUE(killed.has_value()) << killed.error().message();
-    EXPECT_EQ((*child.wait_exit(soon()))->signal, SIGKILL);
+    EXPECT_EQ((*child.wait_exit(shortly()))->signal, SIGKILL);
 }
 
 TEST_F(RealCgroups, LeavesStrangersAlone)
@@ -298,11 +298,11 @@ TEST_F(RealCgroups, LeavesStrangersAlone)
     const auto victim = start(*inside, wait_for_ever);
     const auto stranger = start(*outside, wait_for_ever);
     while (tree->processes()->size() < 2) ASSERT_FALSE(*stranger.ended());
-    ASSERT_TRUE(inside->kill_all(soon()).has_value());
-    EXPECT_EQ((*victim.wait_exit(soon()))->signal, SIGKILL);
+    ASSERT_TRUE(inside->kill_all(shortly()).has_value());
+    EXPECT_EQ((*victim.wait_exit(shortly()))->signal, SIGKILL);
     EXPECT_FALSE(*stranger.ended());
-    ASSERT_TRUE(tree->kill_all(soon()).has_value());
-    EXPECT_TRUE(stranger.wait_exit(soon())->has_value());
+    ASSERT_TRUE(tree->kill_all(shortly()).has_value());
+    EXPECT_TRUE(stranger.wait_exit(shortly())->has_value());
 }
 
 TEST_F(RealCgroups, GivesUpRemovingABusyTreeAtTheDeadline)
@@ -314,8 +314,8 @@ TEST_F(RealCgroups, GivesUpRemovingABusyTreeAtTheDeadline)
     const auto removed = tree->remove(Deadline::after(Millis(20)));
     ASSERT_FALSE(removed.has_value());
     EXPECT_EQ(removed.error().code(), Code::deadline_exceeded);
-    ASSERT_TRUE(tree->kill_all(soon()).has_value());
-    EXPECT_TRUE(child.wait_exit(soon())->has_value());
+    ASSERT_TRUE(tree->kill_all(shortly()).has_value());
+    EXPECT_TRUE(child.wait_exit(shortly())->has_value());
 }
 
 // The v2 ways (CLONE_INTO_CGROUP, cgroup.kill, cgroup.freeze) on whatever v2 mount there is, even
@@ -332,11 +332,11 @@ TEST_F(RealCgroups, BornInsideAndKilledAtOnceOnVersionTwo)
     ASSERT_TRUE(leaf->chown_procs(0, 0).has_value());
     const auto child = start(*leaf, wait_for_ever);
     EXPECT_EQ(*tree->processes(), std::vector<pid_t>{child.pid()});
-    EXPECT_TRUE(tree->freeze(soon()).has_value());
-    EXPECT_TRUE(tree->thaw(soon()).has_value());
-    EXPECT_TRUE(tree->kill_all(soon()).has_value());
-    EXPECT_EQ((*child.wait_exit(soon()))->signal, SIGKILL);
-    EXPECT_TRUE(tree->remove(soon()).has_value());
+    EXPECT_TRUE(tree->freeze(shortly()).has_value());
+    EXPECT_TRUE(tree->thaw(shortly()).has_value());
+    EXPECT_TRUE(tree->kill_all(shortly()).has_value());
+    EXPECT_EQ((*child.wait_exit(shortly()))->signal, SIGKILL);
+    EXPECT_TRUE(tree->remove(shortly()).has_value());
 }
 
 TEST_F(RealCgroups, EnablesAControllerForTheChildrenOnVersionTwo)

@@ -10,8 +10,8 @@ namespace sandbox::wire::test {
 
 namespace {
 
-constexpr auto kGuest = Direction::to_guest;
-constexpr auto kHost = Direction::to_host;
+constexpr auto kToGuest = Direction::to_guest;
+constexpr auto kToHost = Direction::to_host;
 
 // first, first+1, … so that an order mistake shows.
 template <std::size_t N>
@@ -40,11 +40,11 @@ void add_control(std::vector<Sample>& out)
         out.push_back(
             {std::move(name), Port::control, direction, wrap<ControlMessage>(std::move(message))});
     };
-    add("hello", kGuest, Hello{kProtocolVersion, counting<16>(0x10), 0x0102030405060708, true});
-    add("welcome", kHost,
+    add("hello", kToGuest, Hello{kProtocolVersion, counting<16>(0x10), 0x0102030405060708, true});
+    add("welcome", kToHost,
         Welcome{kProtocolVersion, "sandbox-init 0.1.0", "6.1.0-amd64", true,
                 ServiceState::waiting_to_restart});
-    add("provision", kGuest,
+    add("provision", kToGuest,
         Provision{counting<32>(0x00),
                   counting<32>(0x40),
                   counting<32>(0x80),
@@ -52,28 +52,28 @@ void add_control(std::vector<Sample>& out)
                   1'700'000'000'000'000'000,
                   true,
                   {{"openai", "OPENAI_API_KEY", "sk-nonce-1"}, {"gh", "GH_TOKEN", "ghp_2"}}});
-    add("provisioned", kHost, Provisioned{});
-    add("ready", kGuest, Ready{7});
-    add("ready_ack", kHost, ReadyAck{});
-    add("time_set", kGuest, TimeSet{1'700'000'000'123'456'789});
-    add("time_ack", kHost, TimeAck{-42});
-    add("rotate", kGuest, Rotate{RotateKind::provider_key, "openai", bytes_of("sk-nonce-2")});
-    add("rotated", kHost, Rotated{RotateKind::service_token});
-    add("stats_request", kGuest, StatsRequest{});
-    add("stats", kHost, Stats{60'001, 524'288, 262'144, 1'250, 2, 1'048'576, 4'096, 3});
-    add("poweroff", kGuest, Poweroff{PoweroffReason::host_shutdown});
-    add("poweroff_ack", kHost, PoweroffAck{});
-    add("fstrim", kGuest, Fstrim{});
-    add("fstrim_started", kHost, FstrimStarted{});
-    add("secret_variable", kGuest,
+    add("provisioned", kToHost, Provisioned{});
+    add("ready", kToGuest, Ready{7});
+    add("ready_ack", kToHost, ReadyAck{});
+    add("time_set", kToGuest, TimeSet{1'700'000'000'123'456'789});
+    add("time_ack", kToHost, TimeAck{-42});
+    add("rotate", kToGuest, Rotate{RotateKind::provider_key, "openai", bytes_of("sk-nonce-2")});
+    add("rotated", kToHost, Rotated{RotateKind::service_token});
+    add("stats_request", kToGuest, StatsRequest{});
+    add("stats", kToHost, Stats{60'001, 524'288, 262'144, 1'250, 2, 1'048'576, 4'096, 3});
+    add("poweroff", kToGuest, Poweroff{PoweroffReason::host_shutdown});
+    add("poweroff_ack", kToHost, PoweroffAck{});
+    add("fstrim", kToGuest, Fstrim{});
+    add("fstrim_started", kToHost, FstrimStarted{});
+    add("secret_variable", kToGuest,
         Secret{SecretPlace::variable, 1000, 1001, "API_TOKEN", bytes_of("t0ken")});
-    add("secret_file", kGuest,
+    add("secret_file", kToGuest,
         Secret{SecretPlace::file, 1000, 1001, "/run/secrets/key",
                bytes_of(std::string_view("a\0b\n", 4))});
-    add("secret_kept", kHost, SecretKept{});
-    add("signal_session", kGuest, SignalSession{"s7", 15});
-    add("session_signaled", kHost, SessionSignaled{true});
-    add("error", kHost, ErrorMessage{6, "provision first"});
+    add("secret_kept", kToHost, SecretKept{});
+    add("signal_session", kToGuest, SignalSession{"s7", 15});
+    add("session_signaled", kToHost, SessionSignaled{true});
+    add("error", kToHost, ErrorMessage{6, "provision first"});
 }
 
 void add_session(std::vector<Sample>& out)
@@ -98,62 +98,62 @@ void add_session(std::vector<Sample>& out)
     open.rlimits = {{7, 1024}, {4, 0}};
     open.gate = true;
     open.stdio = SessionStdio::descriptors;
-    add("open", kGuest, open);
+    add("open", kToGuest, open);
     Open smallest;
     smallest.argv = {"/bin/true"};
-    add("open_smallest", kGuest, smallest);
+    add("open_smallest", kToGuest, smallest);
     Open copy;
     copy.kind = SessionKind::copy_in;
     copy.argv = {"/work/in", "4294967296", "named"};
     copy.stdio = SessionStdio::descriptors;
-    add("open_copy_in", kGuest, copy);
+    add("open_copy_in", kToGuest, copy);
     copy.kind = SessionKind::copy_out;
     copy.argv = {"/work/out", "4294967296"};
-    add("open_copy_out", kGuest, copy);
-    add("started", kHost, Started{0x01020304});
-    add("stdin", kGuest, Stdin{bytes_of("input\n")});
-    add("stdin_eof", kGuest, StdinEof{});
-    add("stdout", kHost, Stdout{bytes_of(std::string_view("out\0\xFF", 5))});
-    add("stderr", kHost, Stderr{bytes_of("err")});
-    add("resize", kGuest, Resize{25, 132});
-    add("signal", kGuest, Signal{64});
-    add("silent", kHost, Silent{30'000});
-    add("exit", kHost, Exit{ExitOutcome::failed_to_start, 2});
-    add("exit_negative", kHost, Exit{ExitOutcome::exited, -1});
-    add("confined", kHost,
+    add("open_copy_out", kToGuest, copy);
+    add("started", kToHost, Started{0x01020304});
+    add("stdin", kToGuest, Stdin{bytes_of("input\n")});
+    add("stdin_eof", kToGuest, StdinEof{});
+    add("stdout", kToHost, Stdout{bytes_of(std::string_view("out\0\xFF", 5))});
+    add("stderr", kToHost, Stderr{bytes_of("err")});
+    add("resize", kToGuest, Resize{25, 132});
+    add("signal", kToGuest, Signal{64});
+    add("silent", kToHost, Silent{30'000});
+    add("exit", kToHost, Exit{ExitOutcome::failed_to_start, 2});
+    add("exit_negative", kToHost, Exit{ExitOutcome::exited, -1});
+    add("confined", kToHost,
         Confined{12, 1000, 1001, {27, 100}, {1, 2, 3, 4, 5}, true, 2, 3, 7, {0, 1, 2}});
-    add("go", kGuest, Go{});
-    add("close_output", kGuest, CloseOutput{2});
-    add("error", kHost, ErrorMessage{8, "256 sessions are open"});
+    add("go", kToGuest, Go{});
+    add("close_output", kToGuest, CloseOutput{2});
+    add("error", kToHost, ErrorMessage{8, "256 sessions are open"});
 }
 
 void add_guest_ports(std::vector<Sample>& out)
 {
     const auto events = [&out](std::string name, EventMessage message) {
-        out.push_back({std::move(name), Port::events, kHost, Message(std::move(message))});
+        out.push_back({std::move(name), Port::events, kToHost, Message(std::move(message))});
     };
     events("event_auth", EventAuth{kProtocolVersion, counting<32>(0x20)});
     events("heartbeat", Heartbeat{1, 30'000});
     events("service_state", ServiceStateEvent{2, ServiceState::exited, -9, 1});
     events("guest_state", GuestStateEvent{3, GuestEvent::network_down, 0xFFFF'FFFF'FFFF'FFFF});
     out.push_back(
-        {"error", Port::events, kGuest, wrap<EventMessage>(ErrorMessage{1, "guest 2, host 1"})});
+        {"error", Port::events, kToGuest, wrap<EventMessage>(ErrorMessage{1, "guest 2, host 1"})});
 
-    out.push_back({"net_auth", Port::network, kHost,
+    out.push_back({"net_auth", Port::network, kToHost,
                    wrap<NetworkMessage>(NetAuth{kProtocolVersion, counting<32>(0x60)})});
-    out.push_back({"net_ready", Port::network, kGuest, wrap<NetworkMessage>(NetReady{9})});
+    out.push_back({"net_ready", Port::network, kToGuest, wrap<NetworkMessage>(NetReady{9})});
     out.push_back(
-        {"packet", Port::network, kHost, wrap<NetworkMessage>(Packet{bytes_of("E\x01packet")})});
+        {"packet", Port::network, kToHost, wrap<NetworkMessage>(Packet{bytes_of("E\x01packet")})});
 
-    out.push_back({"bridge_open", Port::bridge, kGuest,
+    out.push_back({"bridge_open", Port::bridge, kToGuest,
                    wrap<BridgeMessage>(BridgeOpen{kProtocolVersion, 8080})});
-    out.push_back({"bridge_ready", Port::bridge, kHost, wrap<BridgeMessage>(BridgeReady{})});
-    out.push_back({"error", Port::bridge, kHost,
+    out.push_back({"bridge_ready", Port::bridge, kToHost, wrap<BridgeMessage>(BridgeReady{})});
+    out.push_back({"error", Port::bridge, kToHost,
                    wrap<BridgeMessage>(ErrorMessage{7, "nothing listens on 8080"})});
 
-    out.push_back({"agent_auth", Port::ssh_agent, kHost,
+    out.push_back({"agent_auth", Port::ssh_agent, kToHost,
                    wrap<AgentMessage>(AgentAuth{kProtocolVersion, counting<32>(0xA0)})});
-    out.push_back({"agent_ready", Port::ssh_agent, kGuest, wrap<AgentMessage>(AgentReady{})});
+    out.push_back({"agent_ready", Port::ssh_agent, kToGuest, wrap<AgentMessage>(AgentReady{})});
 }
 
 Bootstrap bootstrap()
@@ -216,7 +216,7 @@ Machine machine()
 void add_mux(std::vector<Sample>& out)
 {
     const auto add = [&out](std::string name, MuxMessage message) {
-        out.push_back({std::move(name), Port::mux, kHost, Message(std::move(message))});
+        out.push_back({std::move(name), Port::mux, kToHost, Message(std::move(message))});
     };
     add("mux_hello", MuxHello{kProtocolVersion, 65536});
     add("mux_open", MuxOpen{0x01020304, 5001, 262144, "s2"});
@@ -232,18 +232,18 @@ void add_init(std::vector<Sample>& out)
     const auto add = [&out](std::string name, Direction direction, InitMessage message) {
         out.push_back({std::move(name), Port::init, direction, Message(std::move(message))});
     };
-    add("init_up", kHost, InitUp{kProtocolVersion, 1});
-    add("pass", kGuest, Pass{5001, "s-0001", LeafKind::v1_tasks, 3});
-    add("pass_control", kGuest, Pass{5000, "", LeafKind::none, 0});
-    add("pass_refused", kHost, PassRefused{"s-0001", 8});
-    add("init_log", kHost, InitLog{"ignoring: hostname is taken"});
-    add("session_opened", kHost,
+    add("init_up", kToHost, InitUp{kProtocolVersion, 1});
+    add("pass", kToGuest, Pass{5001, "s-0001", LeafKind::v1_tasks, 3});
+    add("pass_control", kToGuest, Pass{5000, "", LeafKind::none, 0});
+    add("pass_refused", kToHost, PassRefused{"s-0001", 8});
+    add("init_log", kToHost, InitLog{"ignoring: hostname is taken"});
+    add("session_opened", kToHost,
         SessionOpened{"s7", 12, SessionKind::pty, 1000, 1001, counting<32>(0xC0)});
-    add("session_ended", kHost, SessionEnded{"s7", ExitOutcome::signaled, 9});
-    add("guest_faulty", kHost, GuestFaulty{4, "DATA beyond credit"});
-    add("guest_report", kHost, GuestReport{{{"kernel.release", "6.12.0"}, {"pids.max", "64"}}});
-    out.push_back({"bootstrap", Port::bootstrap, kGuest, Message(BootstrapMessage(bootstrap()))});
-    out.push_back({"machine", Port::bootstrap, kGuest, Message(BootstrapMessage(machine()))});
+    add("session_ended", kToHost, SessionEnded{"s7", ExitOutcome::signaled, 9});
+    add("guest_faulty", kToHost, GuestFaulty{4, "DATA beyond credit"});
+    add("guest_report", kToHost, GuestReport{{{"kernel.release", "6.12.0"}, {"pids.max", "64"}}});
+    out.push_back({"bootstrap", Port::bootstrap, kToGuest, Message(BootstrapMessage(bootstrap()))});
+    out.push_back({"machine", Port::bootstrap, kToGuest, Message(BootstrapMessage(machine()))});
 }
 
 HelperRequest request(HelperOp op)
@@ -263,7 +263,7 @@ HelperResult result(HelperOp op)
 void add_helper_requests(std::vector<Sample>& out)
 {
     const auto add = [&out](std::string name, HelperRequest message) {
-        out.push_back({std::move(name), Port::helper, kGuest, Message(HelperMessage(message))});
+        out.push_back({std::move(name), Port::helper, kToGuest, Message(HelperMessage(message))});
     };
     add("request_probe", request(HelperOp::probe));
     auto create = request(HelperOp::create);
@@ -297,7 +297,7 @@ void add_helper_requests(std::vector<Sample>& out)
 void add_helper_results(std::vector<Sample>& out)
 {
     const auto add = [&out](std::string name, HelperMessage message) {
-        out.push_back({std::move(name), Port::helper, kHost, Message(std::move(message))});
+        out.push_back({std::move(name), Port::helper, kToHost, Message(std::move(message))});
     };
     auto probe = result(HelperOp::probe);
     probe.facts = {{"kvm", ProbeStatus::ok, "guest ran"}, {"jail", ProbeStatus::gap, ""}};
@@ -339,8 +339,8 @@ std::vector<Sample> samples()
     add_guest_ports(all);
     add_init(all);
     add_mux(all);
-    all.push_back({"helper_hello", Port::helper, kGuest, wrap<HelperMessage>(HelperHello{1})});
-    all.push_back({"helper_welcome", Port::helper, kHost,
+    all.push_back({"helper_hello", Port::helper, kToGuest, wrap<HelperMessage>(HelperHello{1})});
+    all.push_back({"helper_welcome", Port::helper, kToHost,
                    wrap<HelperMessage>(HelperWelcome{1, "0.1.0", HelperEngine::hcs, "10.0"})});
     add_helper_requests(all);
     add_helper_results(all);
