@@ -91,4 +91,4 @@ def sweep(arena):
 
 
 if __name__ == '__main__':
-    lib.run('launch', sweep)
+    lib.run('_'.join(filter(None, ('launch', lib.harness.DRIVER))), sweep)

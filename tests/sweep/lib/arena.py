@@ -389,6 +389,9 @@ def run(title, sweep, needs_failpoints=True):
     if not os.access(harness.SANDBOXCTL, os.X_OK):
         print(f'1..1\n# no {harness.SANDBOXCTL}: run dev/build --failpoints\nnot ok 1 - programs are built')
         sys.exit(1)
+    if harness.DRIVER == 'microvm' and harness.guest.MISSING:
+        print(f'1..0 # SKIP a guest needs {", ".join(harness.guest.MISSING)} (dev/guest, dev/deps --guest)')
+        return
     os.umask(0o022)
     # A runner that loses patience: everything is taken away all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit('ended from outside'))
