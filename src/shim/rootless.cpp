@@ -15,6 +15,7 @@
 #include "driver/backend.hpp"
 #include "plan/plan.hpp"
 #include "probe/subordinate.hpp"
+#include "sys/file.hpp"
 #include "sys/mount.hpp"
 #include "sys/net/unix.hpp"
 #include "sys/process.hpp"

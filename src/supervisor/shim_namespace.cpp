@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "sys/fd.hpp"
+#include "sys/file.hpp"
 #include "sys/net/unix.hpp"
 #include "sys/procfs.hpp"
 
