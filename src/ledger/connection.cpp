@@ -253,7 +253,8 @@ Status Connection::migrate(OpenMode mode)
     for (const auto sql : migrations_from(static_cast<int>(current))) {
         const auto step = run(sql);
         if (step) continue;
-        if (step.error().code() != Code::internal) return fail(step.error());
+        const Code why = step.error().code();
+        if (why != Code::internal && why != Code::corrupt) return fail(step.error());
         // They work on every ledger that is what its number says.
         return fail(Code::corrupt, "the ledger says that it has schema " + std::to_string(current) +
                                        " and holds something else (" + step.error().message() +
@@ -290,6 +291,11 @@ Result<sqlite3_stmt*> Connection::prepare(std::string_view sql)
     sqlite3_stmt* statement = nullptr;
     const int code = sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()),
                                         SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+    // Our statements fit every ledger that is what its number says.
+    if ((code & 0xff) == SQLITE_ERROR)
+        return fail(Code::corrupt, std::string("the ledger is not what its schema number says (") +
+                                       sqlite3_errmsg(db_) +
+                                       "): it is damaged; stop here and restore it from a copy");
     if (code != SQLITE_OK) return failure(code, "prepare");
     statements_.emplace(sql, statement);
     return statement;

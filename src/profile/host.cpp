@@ -167,6 +167,8 @@ std::optional<std::string_view> flaw_in_dns_label(std::string_view label)
 // `written` is for the message; `rest` is lower case already.
 Status check_name(std::string_view written, std::string_view rest)
 {
+    // With its "*.": a name that it fits is at least as long.
+    if (rest.size() > kMostNameBytes) return refused(written, "a name of more than 253 characters");
     if (rest.starts_with("*.")) rest.remove_prefix(2);
     if (rest == "*" || rest.empty()) {
         return refused(written, "every host at once is not a rule; name hosts or \"*.name\"");
@@ -175,7 +177,6 @@ Status check_name(std::string_view written, std::string_view rest)
         return refused(written, "\"*\" may only stand first, as \"*.\"");
     // One name, one spelling: with the dot at the end it would be the same host by another name.
     if (rest.ends_with('.')) return refused(written, "leave the dot at the end out");
-    if (rest.size() > kMostNameBytes) return refused(written, "a name of more than 253 characters");
     // It would be dialled as an address that no rule has named.
     if (looks_numeric(rest)) {
         return refused(written, "an IPv4 address is written as four decimal numbers, \"10.0.0.1\"");

@@ -94,6 +94,9 @@ TEST(CanonicalHost, BoundsNamesAndLabelsAsDnsDoes)
     ASSERT_EQ(longest.size(), 253U);
     EXPECT_FALSE(refuses(longest));
     EXPECT_TRUE(refuses(longest + "b"));
+    // No name is long enough to have one more label before it.
+    EXPECT_TRUE(refuses("*." + longest));
+    EXPECT_FALSE(refuses("*." + longest.substr(2)));
 }
 
 TEST(ParseDestination, SplitsHostAndPort)
