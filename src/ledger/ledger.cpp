@@ -202,6 +202,7 @@ Status Ledger::check()
         TRY_VOID(decode_all(connection_->select(Table::operation, ""), claim_from));
         TRY_VOID(connection_->select(Table::meta, ""));
         TRY_VOID(decode_all(connection_->select(Table::managed, ""), managed_from));
+        TRY_VOID(queued_audit());
         return {};
     }();
     // Ends the read transaction; nothing was written.
