@@ -177,7 +177,6 @@ def sessions(root, port_initrd, table):
         receive(bare.channel, STREAM)
         raw_out = STREAM / MIB / (time.monotonic() - began)
 
-    root.ctl('run', '-d', '--name', 'g', profile(root, 'g', ('/bin/sleep', '100000')), timeout=BOOT)
     child = root.spawn('exec', '-i', 'g', '--', '/bin/cat')
     ours = bytes_there_and_back(lambda byte: os.write(child.stdin.fileno(), byte),
                                 lambda: os.read(child.stdout.fileno(), 1))
@@ -225,7 +224,7 @@ def pss(pid):
 
 
 def memory(root, table):
-    """Of the idle guest that sessions() left, beside a bare QEMU and its file server."""
+    """Of an idle guest that nothing was done in, beside a bare QEMU and its file server."""
     parts = {'VMM': 0, 'virtiofsd': 0, 'shim and the rest': 0}
     for pid in CENSUS.pids():
         words = CENSUS.read(f'/proc/{pid}/cmdline').split('\0')
@@ -286,8 +285,9 @@ def main():
         if 'crowd' in parts:
             crowd(root, table)
         if 'sessions' in parts:
-            sessions(root, options.port_initrd, table)
+            root.ctl('run', '-d', '--name', 'g', profile(root, 'g', ('/bin/sleep', '100000')), timeout=BOOT)
             memory(root, table)
+            sessions(root, options.port_initrd, table)
         table.close()
     finally:
         root.close('guests')
