@@ -67,7 +67,9 @@ def sweep(arena):
         for second in filter(lib.wanted, seconds):
             wrong = wreck(arena, verb, point)
             done = arena.ctl('reconcile', point=second)
-            wrong += [] if done.code == -9 else [f'nothing was killed: {done}']
+            # A shim that was not released before its launcher died ends by itself, and may be quicker.
+            by_itself = point == 'intent.after' and done.code == 0
+            wrong += [] if done.code == -9 or by_itself else [f'nothing was killed: {done}']
             arena.verdict(f'{verb} SIGKILL at {point}, reconcile SIGKILL at {second}', wrong)
 
 
