@@ -140,9 +140,8 @@ Status GuestEvents::start()
 void GuestEvents::stop()
 {
     if (watch_) loop_.forget(*watch_);
-    if (timer_) loop_.forget(*timer_);
     watch_.reset();
-    timer_.reset();
+    hold();
 }
 
 void GuestEvents::hold()

@@ -188,8 +188,10 @@ Status Keeper::signal_in_guest(const std::string& session, int signal)
         *generation_.control, wire::SignalSession{session, static_cast<std::uint8_t>(signal)},
         sys::Deadline::after(kSignalDeadline));
     // An answer that comes late would be taken for that to another request.
-    if (!answer) generation_.control.reset();
-    if (!answer) return fail(answer.error());
+    if (!answer) {
+        generation_.control.reset();
+        return fail(answer.error());
+    }
     if (!answer->found) return fail(Code::conflict, "session " + session + " has ended");
     return {};
 }

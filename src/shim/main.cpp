@@ -96,9 +96,9 @@ Status detach()
     if (setsid() < 0 && errno != EPERM) return fail_errno("setsid");
     if (chdir("/") != 0) return fail_errno("chdir", "/");
     TRY_VOID(sys::become_subreaper());
-    // What a crash dump of this process would hold: nonces.
     // Executed again through /proc/self/exe (rootless.hpp), it would be called "exe".
     if (prctl(PR_SET_NAME, "sandbox-shim", 0, 0, 0) != 0) return fail_errno("prctl", "PR_SET_NAME");
+    // What a crash dump of this process would hold: nonces.
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno("prctl", "PR_SET_DUMPABLE");
     return {};
 }

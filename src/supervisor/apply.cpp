@@ -9,6 +9,7 @@
 #include "profile/profile.hpp"
 #include "supervisor/apply_step.hpp"
 #include "supervisor/context.hpp"
+#include "supervisor/paths.hpp"
 #include "supervisor/planning.hpp"
 #include "sys/deadline.hpp"
 #include "sys/file.hpp"
@@ -21,12 +22,6 @@ constexpr std::size_t kMostRunningPlan = 16U << 20;  // as embedded.cpp
 constexpr Millis kLaunchTakes{30'000};  // some 50 ms; the boot deadline is 15 s, docs/protocol.md
 constexpr int kLaunchPauseMs = 5;
 constexpr std::string_view kRestartClaim = "restart";  // shim/journal.hpp: kRestartVerb
-
-std::string folder_of_file(const std::string& file)
-{
-    const std::size_t slash = file.rfind('/');
-    return slash == std::string::npos ? std::string() : file.substr(0, slash);
-}
 
 bool contains(const std::vector<std::string>& list, const std::string& item)
 {
@@ -65,7 +60,7 @@ Resolved resolve_file(const Host& host, const DropIn& file, Start start)
     resolved.wanted.name = profile.name;
     // The origin says who may remove it: a file of profiles.d with autostart stands for itself, any
     // other was applied by a person.
-    const bool of_folder = contains(profile_folders(host.paths), folder_of_file(file.file));
+    const bool of_folder = contains(profile_folders(host.paths), folder_of(file.file));
     if (of_folder && profile.lifecycle.autostart) {
         resolved.wanted.origin = ledger::Origin::profiles_d;
     }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "plan/live.hpp"
+#include "supervisor/paths.hpp"
 
 namespace sandbox::supervisor {
 
@@ -45,12 +46,6 @@ namespace {
 using Deed = Applied::Action;
 using Asker = ApplyRequest::Asker;
 using ledger::Origin;
-
-std::string folder_of(const std::string& file)
-{
-    const std::size_t slash = file.rfind('/');
-    return slash == std::string::npos ? std::string() : file.substr(0, slash);
-}
 
 // Of a file that only lies there nobody needs to know whether it could run; but one without a name
 // cannot even be told from another's.

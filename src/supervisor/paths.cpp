@@ -98,4 +98,10 @@ std::string default_cgroup_parent(const Paths& paths)
     return "/sandbox-" + canon::digest(paths.root).substr(kPrefix, 8);
 }
 
+std::string folder_of(const std::string& file)
+{
+    const std::size_t slash = file.rfind('/');
+    return slash == std::string::npos ? std::string() : file.substr(0, slash);
+}
+
 }  // namespace sandbox::supervisor

@@ -44,4 +44,7 @@ Paths find_paths(const std::string& root);
 // "/sandbox-" and 8 hex digits of its path, so that two roots never meet.
 std::string default_cgroup_parent(const Paths& paths);
 
+// The folder that a profile's file lies in; empty for a bare name.
+std::string folder_of(const std::string& file);
+
 }  // namespace sandbox::supervisor
