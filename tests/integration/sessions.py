@@ -187,8 +187,10 @@ def signals(root):
     out, _ = child.communicate(timeout=PATIENCE)
     check(child.returncode == 3 and out.endswith(b'got\n'),
           'a signal to the client is the session\'s', child.returncode, out)
-    # No shell: one that is about to start a command may take an interrupt for itself and go on.
-    child = root.spawn('exec', box, '--', *PYTHON, 'import time; print("ready", flush=True); time.sleep(1000)')
+    # No shell: one that is about to start a command may take an interrupt for itself and go on. And no
+    # handler of Python's own, which one that comes just before a system call leaves waiting behind it.
+    child = root.spawn('exec', box, '--', *PYTHON, 'import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); '
+                       'print("ready", flush=True); signal.pause()')
     read_until(child.stdout, b'ready')
     child.send_signal(signal.SIGINT)
     same(child.wait(PATIENCE), 130, 'an interrupt ends it as it would outside')

@@ -146,8 +146,17 @@ def kill_at(arena, moment):
         if launch.shim() and os.path.exists(arena.canary) and not moment(launch):
             break  # all that could be seen was
     if not killed:
-        arena.root.ctl('rm', '-f', NAME)
+        end_launch(arena, client)
     return killed, client
+
+
+def end_launch(arena, client):
+    """Until it is heard: a launch that has just begun may have no record yet."""
+    def over():
+        if client.poll() is None:
+            arena.root.ctl('rm', '-f', NAME)
+        return client.poll() is not None
+    harness.until(over, 'the end of a launch', LIMIT)
 
 
 def kill_one(arena, name, moment):
@@ -156,17 +165,16 @@ def kill_one(arena, name, moment):
         killed, client = kill_at(arena, moment)
         if killed:
             break
-        client.wait(LIMIT)
         arena.clear()
     else:
         harness.skip(f'victims: SIGKILL of {name}',
                      f'that moment was over before it was seen in {ATTEMPTS} launches')
         return
-    if name == 'crun, with a child':
-        # That child may be PID 1 and up already: it needs crun no more, and the sandbox goes on.
+    if name.startswith(('launching child', 'crun')):
+        # It may have been crun by then, and its child PID 1 and up already (a busy machine looks late):
+        # that one needs crun no more, and the sandbox goes on.
         harness.until(lambda: client.poll() is not None or os.path.exists(arena.canary), 'the end, or the workload', LIMIT)
-        if client.poll() is None:
-            arena.root.ctl('rm', '-f', NAME)
+        end_launch(arena, client)
     if not name.startswith('log worker'):  # whose death ends nothing that writes nothing
         client.wait(LIMIT)
     arena.points.add(name)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), '../../integration/lib'))
 import harness  # noqa: E402
@@ -401,6 +402,8 @@ def run(title, sweep, needs_failpoints=True):
     try:
         arena.prove()
         sweep(arena)
+    except Exception:  # told as a case of its own, and what it made is taken away all the same
+        check(False, f'{title}: runs to its end', traceback.format_exc())
     finally:
         arena.close()
     print(f'# {title}: {time.monotonic() - began:.1f} s')
