@@ -181,6 +181,19 @@ void GuestEvents::on_readable()
     if (frames.error().code() == Code::corrupt) listener_.violated(frames.error().message());
 }
 
+Status GuestEvents::replace(sys::UniqueFd socket, const wire::Nonce& nonce,
+                            const sys::Deadline& deadline)
+{
+    while (watch_) {
+        const auto ready = sys::poll_one(stream_.fd(), POLLIN, deadline);
+        if (!ready || *ready == 0) break;
+        on_readable();
+    }
+    stop();
+    stream_ = EventStream(std::move(socket), nonce, stream_);
+    return start();
+}
+
 void GuestEvents::await_service_end(const sys::Deadline& deadline)
 {
     const auto has_ended = [this] {

@@ -25,6 +25,12 @@ public:
         : socket_(std::move(socket)), nonce_(nonce)
     {
     }
+    // One that goes on where `before` ends: a number or a kill that was told there is not told again.
+    EventStream(sys::UniqueFd socket, const wire::Nonce& nonce, const EventStream& before)
+        : socket_(std::move(socket)), nonce_(nonce), sequence_(before.sequence_),
+          oom_kills_(before.oom_kills_)
+    {
+    }
     int fd() const noexcept { return socket_.get(); }
     void close() noexcept { socket_.reset(); }
 
@@ -71,6 +77,10 @@ public:
     // Nobody speaks while the machine stands still: its silence counts anew from release() on.
     void hold();
     [[nodiscard]] Status release();
+    // Goes on with another stream, which the guest opens with another nonce; the guest has closed its
+    // end of the old one by then, or is cut off at the deadline. What came on that counts.
+    [[nodiscard]] Status replace(sys::UniqueFd socket, const wire::Nonce& nonce,
+                                 const sys::Deadline& deadline);
     // Takes what comes until the guest has told that its service ended: its EXIT comes on another
     // stream, and may be read first. Gives up at the deadline or the stream's end.
     void await_service_end(const sys::Deadline& deadline);

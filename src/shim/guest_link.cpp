@@ -96,6 +96,20 @@ Result<std::chrono::nanoseconds> set_clock(ControlStream& stream, sys::Deadline 
     }
 }
 
+Result<wire::Nonce> rotate_event_nonce(ControlStream& stream, sys::Deadline deadline)
+{
+    wire::Nonce nonce{};
+    TRY_VOID(fill_random(nonce));
+    wire::Rotate rotate;
+    rotate.kind = wire::RotateKind::event_nonce;
+    const auto bytes = std::as_bytes(std::span(nonce));
+    rotate.value.assign(bytes.begin(), bytes.end());
+    const auto answer = TRY(channel::ask<wire::Rotated>(stream, rotate, deadline));
+    if (answer.kind != rotate.kind)
+        return fail(Code::corrupt, "sandbox-init rotated something else");
+    return nonce;
+}
+
 Result<wire::Open> describe_process(const plan::ProcessPlan& process)
 {
     wire::Open open;

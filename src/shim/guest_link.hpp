@@ -61,6 +61,10 @@ struct Handshake {
                                           const plan::ExecutionPlan& plan,
                                           const std::string& secret_store, sys::Deadline deadline);
 
+// Gives the guest another nonce for port 5002 and returns it: the next stream must open with that one,
+// and no stream ever again with the old. On an error the guest may have either.
+[[nodiscard]] Result<wire::Nonce> rotate_event_nonce(ControlStream& stream, sys::Deadline deadline);
+
 // OPEN of the plan's process, gated, with descriptors: also what a health check starts from.
 // internal: the plan names an rlimit that the kernel does not have.
 [[nodiscard]] Result<wire::Open> describe_process(const plan::ProcessPlan& process);

@@ -98,6 +98,7 @@ private:
     [[nodiscard]] Status halt_machine();
     [[nodiscard]] Status continue_machine();
     void set_guest_clock();
+    void rotate_guest_nonce();
     [[nodiscard]] Status signal_in_guest(const std::string& session, int signal);
     void signal_workload(int signal);
     void send_signal(int signal);

@@ -17,6 +17,7 @@ namespace {
 // docs/protocol.md: reply deadline, here one that a client waits for.
 constexpr Millis kClockDeadline{2'000};
 constexpr Millis kSignalDeadline{2'000};
+constexpr Millis kRotateDeadline{2'000};
 // Of a stop or cont, which QEMU's own thread does at once.
 constexpr Millis kVmmDeadline{5'000};
 // From POWEROFF to the VMM's end: a guest has nothing to do then but to write what it holds.
@@ -179,6 +180,27 @@ void Keeper::set_guest_clock()
                                       format_duration(std::chrono::ceil<Millis>(*off))
                                 : off.error().message();
     static_cast<void>(journal_.tell(audit::Violation{"guest.clock", why, 1}));
+}
+
+// Whoever had a machine that stood still may have copied its memory: the nonce in it opens nothing any
+// more.
+void Keeper::rotate_guest_nonce()
+{
+    if (!(*generation_.plan)->microvm || !generation_.control || !guest_events_) return;
+    const auto deadline = sys::Deadline::after(kRotateDeadline);
+    const auto rotate = [&]() -> Status {
+        generation_.event_nonce = TRY(rotate_event_nonce(*generation_.control, deadline));
+        auto stream = TRY(open_port(generation_.launched->channel.get(), wire::Port::events));
+        return guest_events_->replace(std::move(stream), generation_.event_nonce, deadline);
+    };
+    const auto done = rotate();
+    if (done) {
+        static_cast<void>(journal_.acted("rotate", "the event nonce, after a pause"));
+        return;
+    }
+    // An answer that comes late would be taken for that to another request.
+    generation_.control.reset();
+    static_cast<void>(journal_.tell(audit::Violation{"guest.rotation", done.error().message(), 1}));
 }
 
 Status Keeper::signal_in_guest(const std::string& session, int signal)

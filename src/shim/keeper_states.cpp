@@ -159,6 +159,7 @@ Status Keeper::resume_workload(std::uint32_t generation, std::string why)
     paused_ = false;
     TRY_VOID(continue_machine());
     set_guest_clock();
+    rotate_guest_nonce();
     if (clocks_) clocks_->release();
     if (health_) health_->release();
     return journal_.resumed(std::move(why));

@@ -48,9 +48,9 @@ def places(count):
 
 
 def sweep(arena):
-    path = os.path.join(arena.trace_folder, 'calls')
     for target in TARGETS:
-        arena.fresh()
+        arena.fresh_root()
+        path = os.path.join(arena.trace_folder, 'calls')
         code, said = injected(arena, target, 'list', path)
         with open(path) as file:
             made = file.read().split()
@@ -63,7 +63,7 @@ def sweep(arena):
                         sentence = f'{os.strerror(error)} from {name} no. {at} of {target}, {how}'
                         if not lib.wanted(sentence):
                             continue
-                        arena.fresh()
+                        arena.fresh_root()
                         code, said = injected(arena, target, 'fail', error, number, at, how)
                         arena.points.add((target, name, at, error))
                         arena.verdict(sentence, more=lambda: told_wrong(arena, code, said))

@@ -23,8 +23,8 @@ LONG_ROW, ONE_OF = 60, 20
 
 
 def calls(arena, target):
+    arena.fresh_root()
     path = os.path.join(arena.trace_folder, 'calls')
-    arena.fresh()
     done = injected(arena, target, 'list', path)
     with open(path) as file:
         numbers = file.read().split()
@@ -66,7 +66,7 @@ def sweep(arena):
         # shortest is what every run gets to.
         numbers = min((calls(arena, target) for _ in range(LISTINGS)), key=len)
         for index in sample(worth(numbers)):
-            arena.fresh()
+            arena.fresh_root()
             code = injected(arena, target, 'kill', index)
             arena.points.add((target, index))
             wrong = []

@@ -27,6 +27,8 @@ FAILPOINT_BIN = os.environ.get('SANDBOX_FAILPOINT_BIN_DIR') or os.path.join(
 ACTIVE = ('prepared', 'running', 'paused')
 # Every point and syscall, or a sample of a few minutes (dev/sweep).
 WHOLE = os.environ.get('SANDBOX_SWEEP') == 'whole'
+# Every verdict reads the whole audit log and every record of its root.
+CASES_OF_A_ROOT = 200
 WORKLOAD_UID = 1000  # the profile's default user
 
 # Blocks all signals that can be blocked and writes the number of each that comes.
@@ -125,6 +127,11 @@ class Arena:
         self.lasting = {'long'}  # profiles whose workload does not end by itself
         self.points = set()
         self.crun_files = set(glob.glob('/tmp/crun.*'))
+        self.open()
+
+    def open(self):
+        """A root with all that a case needs."""
+        self.cases_here = 0
         self.root = harness.Root()
         self.canary_folder = self.root.grant('canary', owner=WORKLOAD_UID)
         self.canary = os.path.join(self.canary_folder, 'ran')
@@ -217,6 +224,13 @@ class Arena:
             os.unlink(os.path.join(self.canary_folder, name))
         if os.path.exists(self.trace):
             os.unlink(self.trace)
+
+    def fresh_root(self):
+        """Before each of very many cases that keep nothing of one another."""
+        if self.cases_here >= CASES_OF_A_ROOT:
+            self.close_root()
+            self.open()
+        self.fresh()
 
     # What has to be true
 
@@ -337,6 +351,7 @@ class Arena:
         """Everything that has to hold after a crash; one TAP line. canary: 'may' or 'never'; `more`
         is asked once the host is reconciled."""
         self.cases += 1
+        self.cases_here += 1
         wrong = list(wrong)
         ran_before = os.path.exists(self.canary)
         wrong += self.settle()
@@ -365,19 +380,22 @@ class Arena:
     # The end
 
     def close(self):
+        self.close_root()
+        new = set(glob.glob('/tmp/crun.*')) - self.crun_files
+        check(not new, f'{self.title}: crun left nothing in /tmp', new)
+        print(f'# sweep: {self.title}: {len(self.points)} points, {self.cases} crashes, '
+              f'{self.leaks} leaks, {self.harmed} innocents harmed', flush=True)
+
+    def close_root(self):
         lines = self.lines()
         numbers = [int(line) for line in lines]
         check(len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1)),
               f'{self.title}: the healthy sandbox said every line once, in order',
               f'{len(numbers)} lines', f'{[b for a, b in zip(numbers, numbers[1:]) if b != a + 1][:5]}')
-        new = set(glob.glob('/tmp/crun.*')) - self.crun_files
-        check(not new, f'{self.title}: crun left nothing in /tmp', new)
         for innocent in self.innocents:
             innocent.close()
         shutil.rmtree(self.trace_folder)
         self.root.close(self.title)
-        print(f'# sweep: {self.title}: {len(self.points)} points, {self.cases} crashes, '
-              f'{self.leaks} leaks, {self.harmed} innocents harmed', flush=True)
 
 
 def run(title, sweep, needs_failpoints=True):

@@ -212,6 +212,49 @@ TEST(GuestEvents, CountsWhatTheGuestSaysItKilledForMemory)
     EXPECT_EQ(watch.events.oom_kills(), 1'000'000U);  // whatever it says, no sum overflows
 }
 
+wire::Nonce rotated()
+{
+    wire::Nonce bytes{};
+    bytes.fill(0xA5);
+    return bytes;
+}
+
+TEST(GuestEvents, GoesOnWithARotatedNonceWhereTheOldStreamEnded)
+{
+    Watch watch(Millis{60'000});
+    ASSERT_TRUE(watch.events.start());
+    watch.line.guest.greet();
+    watch.line.guest.say(wire::GuestStateEvent{7, wire::GuestEvent::oom_kill, 2});
+    watch.line.guest.leave();
+    auto pair = VALUE(sys::socket_pair(sys::SocketType::stream));
+    const Speaker guest(std::move(pair.second));
+    ASSERT_TRUE(watch.events.replace(std::move(pair.first), rotated(),
+                                     sys::Deadline::after(Millis{10'000})));
+    EXPECT_EQ(watch.events.oom_kills(), 2U);  // what came on the old one counts
+    guest.say(wire::EventAuth{wire::kProtocolVersion, rotated()});
+    guest.say(wire::GuestStateEvent{8, wire::GuestEvent::oom_kill, 1});
+    EXPECT_EQ(watch.events.count_oom_kills(), 3U);
+    EXPECT_EQ(watch.violation, "");
+    guest.beat(8);  // the numbers of the old stream are spent, too
+    watch.events.count_oom_kills();
+    EXPECT_NE(watch.violation, "");
+}
+
+TEST(GuestEvents, TakesNoOldNonceOnceItIsRotated)
+{
+    Watch watch(Millis{60'000});
+    ASSERT_TRUE(watch.events.start());
+    watch.line.guest.greet();
+    auto pair = VALUE(sys::socket_pair(sys::SocketType::stream));
+    const Speaker guest(std::move(pair.second));
+    // A guest that keeps its end open does not hold us up.
+    ASSERT_TRUE(watch.events.replace(std::move(pair.first), rotated(),
+                                     sys::Deadline::after(Millis{20})));
+    guest.greet();
+    watch.events.count_oom_kills();
+    EXPECT_NE(watch.violation, "");
+}
+
 TEST(GuestEvents, WaitsForTheEndOfAServiceNoLongerThanItWasTold)
 {
     Watch watch(Millis{60'000});

@@ -22,8 +22,8 @@ sys::Deadline soon() { return sys::Deadline::after(Millis{10'000}); }
 template <class Messages>
 class Guest {
 public:
-    explicit Guest(sys::UniqueFd fd)
-        : fd_(std::move(fd)), decoder_(wire::kPortOf<Messages>, wire::Direction::to_guest)
+    explicit Guest(sys::UniqueFd fd, wire::Stage stage = wire::Stage::first)
+        : fd_(std::move(fd)), decoder_(wire::kPortOf<Messages>, wire::Direction::to_guest, stage)
     {
     }
 
@@ -119,6 +119,32 @@ TEST(Handshake, SaysHelloProvisionReadyInThisOrderAndOnlyOnEachReply)
     EXPECT_NE(provision->event_nonce, provision->egress_token);
     EXPECT_NE(provision->egress_token, provision->service_token);
     EXPECT_EQ(ready->policy_generation, 3U);
+}
+
+TEST(Rotation, GivesTheGuestANonceAndKeepsItOnlyOnItsWord)
+{
+    const auto rotated = [](auto reply) {
+        auto pair = VALUE(sys::socket_pair(sys::SocketType::stream));
+        ControlStream stream(std::move(pair.first));
+        std::optional<wire::Rotate> heard;
+        std::thread thread([&] {
+            ControlGuest guest(std::move(pair.second), wire::Stage::later);
+            heard = guest.hear<wire::Rotate>();
+            guest.say(reply);
+        });
+        auto nonce = rotate_event_nonce(stream, soon());
+        thread.join();
+        return std::pair(std::move(nonce), std::move(heard));
+    };
+    const auto [nonce, heard] = rotated(wire::Rotated{wire::RotateKind::event_nonce});
+    ASSERT_TRUE(nonce) << nonce.error().message();
+    ASSERT_TRUE(heard);
+    EXPECT_EQ(heard->kind, wire::RotateKind::event_nonce);
+    const auto sent = std::as_bytes(std::span(*nonce));
+    EXPECT_TRUE(std::ranges::equal(heard->value, sent));
+    EXPECT_NE(*nonce, wire::Nonce{});
+    EXPECT_FALSE(rotated(wire::Rotated{wire::RotateKind::egress_token}).first);
+    EXPECT_FALSE(rotated(wire::ErrorMessage{2, "no"}).first);
 }
 
 TEST(Handshake, NeverUsesANonceTwice)
