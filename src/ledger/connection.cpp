@@ -24,7 +24,7 @@ namespace {
 // seen to take seconds for a sync; beyond this a writer is stuck.
 constexpr std::int64_t kBusyLimit = 10'000'000'000;  // ns
 // SQLite's own handler backs off to 100 ms, which starves late comers; these naps stay short.
-constexpr std::int64_t kFirstNap = 100'000;   // ns
+constexpr std::int64_t kFirstNap = 100'000;  // ns
 constexpr std::int64_t kLongestNap = 5'000'000;  // ns
 // SQLite takes a shorter file for an empty one and would fill it in silence (file format, 1.3.2:
 // the smallest page has 512 bytes). A file of nothing is one that another process is making.

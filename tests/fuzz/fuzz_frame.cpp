@@ -12,9 +12,9 @@ namespace {
 using wire::Direction;
 using wire::Port;
 
-constexpr std::array kFramePorts{Port::control, Port::session,   Port::events,    Port::network,
-                                 Port::bridge,  Port::ssh_agent, Port::bootstrap, Port::helper,
-                                 Port::mux};
+constexpr std::array kFramePorts{Port::control,   Port::session, Port::events,
+                                 Port::network,   Port::bridge,  Port::ssh_agent,
+                                 Port::bootstrap, Port::helper,  Port::mux};
 
 struct Outcome {
     std::vector<wire::Frame> frames;

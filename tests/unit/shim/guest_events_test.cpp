@@ -248,8 +248,8 @@ TEST(GuestEvents, TakesNoOldNonceOnceItIsRotated)
     auto pair = VALUE(sys::socket_pair(sys::SocketType::stream));
     const Speaker guest(std::move(pair.second));
     // A guest that keeps its end open does not hold us up.
-    ASSERT_TRUE(watch.events.replace(std::move(pair.first), rotated(),
-                                     sys::Deadline::after(Millis{20})));
+    ASSERT_TRUE(
+        watch.events.replace(std::move(pair.first), rotated(), sys::Deadline::after(Millis{20})));
     guest.greet();
     watch.events.count_oom_kills();
     EXPECT_NE(watch.violation, "");

@@ -33,18 +33,14 @@ TEST(RestartPolicies, StartAgainAsTheirTableSays)
         bool on_failure;
         bool always;
     };
-    for (const Case& c : {Case{EndCause::workload, 0, false, true},
-                          Case{EndCause::workload, 1, true, true},
-                          Case{EndCause::workload, 137, true, true},  // out of memory
-                          Case{EndCause::timed_out, 124, true, true},
-                          Case{EndCause::unhealthy, 143, true, true},
-                          // It left well when asked to: unhealthy it was all the same.
-                          Case{EndCause::unhealthy, 0, true, true},
-                          Case{EndCause::launch_failed, 125, true, true},
-                          Case{EndCause::asked, 143, false, false},
-                          Case{EndCause::asked, 0, false, false},
-                          Case{EndCause::ttl, 143, false, false},
-                          Case{EndCause::idle, 0, false, false}}) {
+    // Unhealthy and 0: it left well when asked to, and unhealthy it was all the same.
+    for (const Case& c :
+         {Case{EndCause::workload, 0, false, true}, Case{EndCause::workload, 1, true, true},
+          Case{EndCause::workload, 137, true, true},  // out of memory
+          Case{EndCause::timed_out, 124, true, true}, Case{EndCause::unhealthy, 143, true, true},
+          Case{EndCause::unhealthy, 0, true, true}, Case{EndCause::launch_failed, 125, true, true},
+          Case{EndCause::asked, 143, false, false}, Case{EndCause::asked, 0, false, false},
+          Case{EndCause::ttl, 143, false, false}, Case{EndCause::idle, 0, false, false}}) {
         const RunEnd end = ended(c.cause, c.code);
         const std::string what = std::string(to_string(c.cause)) + " " + std::to_string(c.code);
         EXPECT_FALSE(next_restart(lifecycle(RestartPolicy::no), {}, end)) << what;

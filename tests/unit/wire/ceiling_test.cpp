@@ -126,12 +126,10 @@ TEST(FieldCeilings, HoldInTheMuxAndInMachine)
         m.steps = {folder};
         m.steps[0].content = text(n);
     });
-    expect_ceiling("workload", 32, Machine{}, [](auto& m, std::size_t n) {
-        m.workload.resize(n, {"pids.max", "1"});
-    });
-    expect_ceiling("control", 256, Machine{}, [](auto& m, std::size_t n) {
-        m.control = {{"pids.max", text(n)}};
-    });
+    expect_ceiling("workload", 32, Machine{},
+                   [](auto& m, std::size_t n) { m.workload.resize(n, {"pids.max", "1"}); });
+    expect_ceiling("control", 256, Machine{},
+                   [](auto& m, std::size_t n) { m.control = {{"pids.max", text(n)}}; });
     expect_ceiling("masked", 64, Machine{},
                    [](auto& m, std::size_t n) { m.masked.resize(n, "/proc/keys"); });
 }
