@@ -69,9 +69,8 @@ def work_in_a_running_guest(root):
     same(root.ctl('exec', 'g', '--', '/bin/cat', '/tmp/sent').out, 'copied\n', 'what was copied is there')
     same(root.ctl('pause', 'g').code, 0, 'pause')
     same(root.ctl('resume', 'g').code, 0, 'resume')
-    rotated = [e for e in (json.loads(line) for line in root.ctl('events', 'g').out.splitlines())
-               if e['event'] == 'acted' and e['body']['verb'] == 'rotate']
-    check(len(rotated) == 1, 'its nonce was rotated', rotated)
+    told = [json.loads(line)['event'] for line in root.ctl('events', 'g').out.splitlines()]
+    check(told.count('rotate') == 1, 'its nonce was rotated', told)
     began = time.time()
     done = root.ctl('exec', 'g', '--', '/bin/date', '+%s.%N')
     ended = time.time()
