@@ -81,7 +81,13 @@ def work_in_a_running_guest(root):
     told = [c for c in controls.values() if c['name'].startswith('guest.') and c.get('observed')]
     check(all('guest-reported' in c['observed'] for c in told), 'what a guest says is marked so', told)
     same(root.ctl('stop', 'g').code, 0, 'stop')
+    console = f'{root.path}/var/lib/sandbox/sandboxes/{root.one("g")["id"]}/console.log'
+    until(lambda: os.path.exists(console), 'its console is kept')
+    found = os.stat(console)
+    check(0 < found.st_size <= 64 << 10 and found.st_mode & 0o777 == 0o600, 'what its kernel said is kept, bounded',
+          found)
     same(root.ctl('rm', 'g').code, 0, 'rm')
+    check(not os.path.exists(console), 'until it is removed')
     root.census_clean('nothing is left')
 
 
