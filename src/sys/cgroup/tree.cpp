@@ -19,6 +19,8 @@ namespace {
 
 // One control file: the longest is cpuset.cpus of a very large host.
 constexpr std::size_t kControlFileLimit = 64U << 10;
+// With others that remove a parent while it is made; each is lost to somebody else's end.
+constexpr int kMostRaces = 100;
 
 // cgroup v1 makes a cpuset without CPUs and refuses every task until both files are filled
 // (admin-guide/cgroup-v1/cpusets.rst).
@@ -142,7 +144,7 @@ Result<std::vector<Wanted>> wanted_hierarchies(const Host& host,
     return wanted;
 }
 
-Result<UniqueFd> make_path(const Wanted& wanted, const std::vector<std::string>& parts)
+Result<UniqueFd> make_path_once(const Wanted& wanted, const std::vector<std::string>& parts)
 {
     const Hierarchy& hierarchy = *wanted.hierarchy;
     UniqueFd dir = TRY(open_dir(hierarchy.mount));
@@ -155,6 +157,18 @@ Result<UniqueFd> make_path(const Wanted& wanted, const std::vector<std::string>&
         path += "/" + part;
     }
     return dir;
+}
+
+Result<UniqueFd> make_path(const Wanted& wanted, const std::vector<std::string>& parts)
+{
+    // Whoever ends last below a parent removes that, too, and may do so between two steps of ours:
+    // a folder that is gone makes nothing (ENOENT), and its files take nothing (ENODEV).
+    for (int left = kMostRaces;; --left) {
+        auto made = make_path_once(wanted, parts);
+        if (made || left == 0) return made;
+        const int errnum = made.error().errnum();
+        if (errnum != ENOENT && errnum != ENODEV) return made;
+    }
 }
 
 }  // namespace

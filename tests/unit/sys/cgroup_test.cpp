@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -130,6 +132,27 @@ TEST(CgroupText, FindsAKeyOnlyAsAWholeWord)
     EXPECT_EQ(keyed_value("nr_throttled 5", "nr_throttled"), 5U);
     EXPECT_EQ(keyed_value("a 1\n", "b"), 0U);
     EXPECT_EQ(keyed_value("", "b"), 0U);
+}
+
+TEST_F(RealCgroups, AreMadeBelowAParentThatOthersTakeAway)
+{
+    // As sandboxes do that end last below it.
+    std::atomic<bool> over{false};
+    std::thread others([&] {
+        std::vector<std::string> parents;
+        for (const Hierarchy& hierarchy : host_.hierarchies)
+            parents.push_back(hierarchy.mount + parent_);
+        while (!over)
+            for (const std::string& parent : parents) ::rmdir(parent.c_str());
+    });
+    for (int i = 0; i < 200; ++i) {
+        const auto tree = CgroupTree::create(host_, parent_ + "/child", kControllers);
+        EXPECT_TRUE(tree.has_value()) << (tree ? "" : tree.error().message());
+        if (!tree) break;
+        EXPECT_TRUE(tree->remove(shortly()).has_value());
+    }
+    over = true;
+    others.join();
 }
 
 TEST_F(RealCgroups, MakesFillsReadsBackAndRemovesATree)
