@@ -22,19 +22,27 @@ DETACH = b'\x10\x11'  # ctrl-p, ctrl-q
 
 # A program that owns the whole screen: raw keys, a picture of its size, drawn anew at each SIGWINCH.
 EDITOR = r'''
-import fcntl, os, signal, struct, sys, termios, tty
+import fcntl, os, select, signal, struct, termios, tty
 before = termios.tcgetattr(0)
 tty.setraw(0)
 def size(): return struct.unpack('HHHH', fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))[:2]
-def draw(*_):
+def draw():
     rows, cols = size()
     os.write(1, b'\x1b[2J\x1b[1;1H' + f'[size {rows}x{cols}]'.encode())
-signal.signal(signal.SIGWINCH, draw)
+# A handler of Python's own that comes just before a system call leaves it waiting: by a pipe instead.
+wake, waker = os.pipe()
+os.set_blocking(waker, False)
+signal.set_wakeup_fd(waker)
+signal.signal(signal.SIGWINCH, lambda *_: None)
 os.write(1, b'\x1b[?1049h')
 draw()
 while True:
-    try: key = os.read(0, 1)
-    except InterruptedError: continue
+    ready = select.select([0, wake], [], [])[0]
+    if wake in ready:
+        os.read(wake, 64)
+        draw()
+    if 0 not in ready: continue
+    key = os.read(0, 1)
     if key == b'q': break
     os.write(1, b'[key %d]' % key[0])
 os.write(1, b'\x1b[?1049l')
