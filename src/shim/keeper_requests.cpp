@@ -69,10 +69,11 @@ void Keeper::serve(Client& client, const Request& request, std::vector<sys::Uniq
     const auto* signal = std::get_if<SignalRequest>(&request);
     // Also for one that has ended: no policy starts it again after a person's word, and the pause
     // before a restart is decided just after.
-    if (stop != nullptr || (signal != nullptr && means_the_end(signal->signal))) {
-        blame(EndCause::asked);
-    }
-    if (exit_) return answer(client, Rejected{"the workload has ended"});
+    const bool kills = signal != nullptr && means_the_end(signal->signal);
+    if (stop != nullptr || kills) blame(EndCause::asked);
+    // Whoever wanted its end has it, and that it stays so.
+    if (exit_)
+        return answer(client, kills ? Reply(Accepted{}) : Rejected{"the workload has ended"});
     if (sessions_ && serve_session(client, request, std::move(fds))) return;
     Status done;
     if (signal != nullptr) {

@@ -135,7 +135,7 @@ def logs_after_removal(root):
 def following(root):
     profile = root.profile()
     root.ctl('run', '-d', '--name', 'talk', profile, '--', *SHELL,
-             'echo first; trap "echo second; exit 0" USR1; trap "exit 3" TERM; while :; do sleep 0.02; done')
+             'trap "echo second; exit 0" USR1; trap "exit 3" TERM; echo first; while :; do sleep 0.02; done')
     follower = root.spawn('logs', '-f', 'talk')
     read_until(follower.stdout, b'first\n')
     check(follower.poll() is None, 'logs -f waits for more')

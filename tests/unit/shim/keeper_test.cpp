@@ -237,6 +237,9 @@ TEST_F(Kept, TellsNobodyOfTheEndBeforeItIsRecordedAndTheLogDrained)
     peer.say(WaitRequest{});
     peer.say(SignalRequest{SIGUSR1});
     EXPECT_EQ(peer.hear(), Reply(Rejected{"the workload has ended"})) << "not the end of it";
+    peer.say(SignalRequest{SIGKILL});
+    EXPECT_EQ(peer.hear(), Reply(Accepted{}))
+        << "it has what it asked for, and no policy undoes it";
     worker.write.reset();
     const auto exit = finish();
     EXPECT_EQ(peer.hear(), Reply(Ended{exit, ""}));
